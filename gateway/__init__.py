@@ -1,0 +1,1 @@
+"""The edge: HTTP API, authentication, approvals, codec endpoint."""

@@ -1,0 +1,1 @@
+"""A durable runtime for long agent runs: what an app may import."""

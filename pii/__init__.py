@@ -1,0 +1,1 @@
+"""Personal data kept out of prompts, histories and memory."""

@@ -1,0 +1,1 @@
+"""Deterministic orchestration: nothing here touches the outside."""
