@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,14 +26,19 @@ SEARCH_ATTRIBUTES = (names.SEARCH_TENANT, names.SEARCH_ROUTE, names.SEARCH_SUBJE
 
 @dataclass(frozen=True)
 class Launch:
-    """One child: its command, the system user it runs as (None: ours) and what its environment adds to ours."""
+    """One child: its command, the system user it runs as (None: ours) and what its environment adds to ours.
+
+    ``stop_signal`` asks it to stop soon; ``orphan_signal`` is what it gets when we die before it.
+    """
 
     argv: Sequence[str]
     user: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
+    stop_signal: signal.Signals = signal.SIGTERM
+    orphan_signal: signal.Signals = signal.SIGTERM
 
     def start(self, log: Path) -> subprocess.Popen[bytes]:
-        """Start it in a session of its own (Ctrl-C stays ours); it is told to stop when we die."""
+        """Start it in a session of its own (Ctrl-C stays ours); it is told to stop when the calling thread ends."""
         with log.open("ab") as output:
             return subprocess.Popen(
                 list(self.argv),
@@ -44,14 +49,21 @@ class Launch:
                 user=self.user,
                 group=None if self.user is None else pwd.getpwnam(self.user).pw_gid,
                 extra_groups=None if self.user is None else [],
-                preexec_fn=_stop_with_parent if sys.platform == "linux" else None,
+                preexec_fn=_stop_with_parent(self.orphan_signal) if sys.platform == "linux" else None,
                 env=os.environ | self.environment,
             )
 
 
-def _stop_with_parent() -> None:
+def _stop_with_parent(orphan_signal: signal.Signals) -> Callable[[], None]:
     pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def in_child() -> None:
+        prctl(pr_set_pdeathsig, orphan_signal)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return in_child
 
 
 def free_port() -> int:
@@ -59,6 +71,17 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def port_is_free(port: int) -> bool:
+    """Whether nothing listens there now; a port in TIME_WAIT is free."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def executable(name: str) -> str:
@@ -91,7 +114,9 @@ class Postgres:
             "log_min_error_statement": "panic",
         }
         options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
-        return Launch([str(binary), "-D", str(self.directory), *options], user=self._server().system_user)
+        argv = [str(binary), "-D", str(self.directory), *options]
+        fast = signal.SIGINT
+        return Launch(argv, user=self._server().system_user, stop_signal=fast, orphan_signal=fast)
 
     def url(self, role: str, database: str = "postgres") -> str:
         """SQLAlchemy URL (psycopg 3) for a role that logs in by trust on the socket."""
@@ -100,14 +125,18 @@ class Postgres:
     def wait(self, seconds: float = 30) -> None:
         """Return when it answers; ``TimeoutError`` when it does not."""
         until = time.monotonic() + seconds
-        while True:
-            try:
-                psycopg.connect(host=str(self.sockets), user="postgres", dbname="postgres", connect_timeout=5).close()
-                return
-            except psycopg.OperationalError:
-                if time.monotonic() > until:
-                    raise TimeoutError("the embedded PostgreSQL does not answer") from None
-                time.sleep(0.05)
+        while not self.answers():
+            if time.monotonic() > until:
+                raise TimeoutError("the embedded PostgreSQL does not answer")
+            time.sleep(0.05)
+
+    def answers(self) -> bool:
+        """Whether a connection can be made now."""
+        try:
+            psycopg.connect(host=str(self.sockets), user="postgres", dbname="postgres", connect_timeout=5).close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
     def _server(self) -> PostgresServer:
         return PostgresServer(self.directory, cleanup_mode=None)
@@ -129,6 +158,8 @@ def _short_directory(directory: Path) -> Path:
     """A socket's path may hold 107 bytes at most: somewhere short, private and the same every time."""
     short = Path(tempfile.gettempdir()) / f"perdure-{hashlib.sha256(str(directory).encode()).hexdigest()[:12]}"
     short.mkdir(mode=0o700, exist_ok=True)
+    if short.stat().st_mode & 0o077:
+        raise PermissionError(f"{short} is open to others; remove it")
     return short
 
 
