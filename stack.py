@@ -7,10 +7,10 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
+import psutil
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -177,7 +177,7 @@ async def _wait_for_leftovers(last: dict[str, Any]) -> None:
     """Children of a stack that was killed stop by themselves; they hold ports and files until then."""
     pids = [child["pid"] for child in last.get("children", {}).values() if child["pid"] is not None]
     until = time.monotonic() + LEFTOVER_SECONDS
-    while time.monotonic() < until and any(Path(f"/proc/{pid}").exists() for pid in pids):
+    while time.monotonic() < until and any(psutil.pid_exists(pid) for pid in pids):
         await asyncio.sleep(0.1)
 
 
