@@ -183,6 +183,10 @@ class ToolUnavailable(Unavailable):
     """The tool does not answer, and nothing was executed."""
 
 
+class AnswerLost(Unavailable):
+    """The tool may have executed, and its answer is lost; ask the target before anything else."""
+
+
 class DetectorUnavailable(Unavailable):
     """Masking is not possible now; nothing was sent or stored."""
 

@@ -13,7 +13,7 @@ from perdure.route import Route
 class Message(BaseModel):
     """Base of all messages: unknown keys are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class Principal(Message):
@@ -253,7 +253,8 @@ class Reservation(Message):
 class ToolCall(Message):
     """Input of a tool's activity. ``sets``: field -> dotted path in the result. ``key`` and ``not_after`` only for effects.
 
-    ``resumed``: an earlier attempt may have reached the target, so look it up before anything else.
+    ``resumed``: an earlier attempt may have reached the target, so look it up before anything else. ``personal``: fields
+    whose values must be ``MaskedText``. ``timeout`` bounds one request to the target.
     """
 
     tenant: Tenant
@@ -261,6 +262,8 @@ class ToolCall(Message):
     tool: str
     arguments: dict[str, Any]
     sets: dict[str, str] = Field(default_factory=dict)
+    personal: tuple[str, ...] = ()
+    timeout: timedelta = timedelta(seconds=10)
     key: str | None = None
     not_after: datetime | None = None
     resumed: bool = False

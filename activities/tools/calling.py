@@ -1,0 +1,52 @@
+"""The activity that calls a tool of the tools file."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from temporalio import activity
+
+from memory.objects import Objects
+from perdure import names
+from perdure.attempt import Answer, Target, attempt
+from perdure.errors import InvalidInput, Unavailable
+from perdure.messages import EffectResult, ObjectRef, Principal, ToolCall
+
+
+@dataclass(frozen=True)
+class Cabinet:
+    """Where answers over ``threshold`` bytes go."""
+
+    objects: Objects
+    threshold: int
+
+    async def put(self, call: ToolCall, answer: Answer) -> ObjectRef | None:
+        """Store a large answer. An effect that was carried out is not lost because the store does not answer."""
+        if len(answer.raw) <= self.threshold:
+            return None
+        principal = Principal(tenant=call.tenant, actor="worker", purpose="tool")
+        try:
+            return await self.objects.put(principal, None, answer.raw, "application/json")
+        except Unavailable:
+            if call.key is None:
+                raise
+            return None
+
+
+class ToolActivities:
+    """Calls tools by name."""
+
+    def __init__(self, targets: Mapping[str, Target], cabinet: Cabinet) -> None:
+        self._targets = targets
+        self._cabinet = cabinet
+
+    @activity.defn(name=names.ACTIVITY_CALL_TOOL)
+    async def call_tool(self, call: ToolCall) -> EffectResult:
+        """One attempt at the call."""
+        target = self._targets.get(call.tool)
+        if target is None:
+            raise InvalidInput(f"this worker has no tool {call.tool!r}")
+
+        async def keep(answer: Answer) -> ObjectRef | None:
+            return await self._cabinet.put(call, answer)
+
+        return await attempt(target, call, activity.info().attempt, keep)
