@@ -13,6 +13,7 @@ import httpx
 import psutil
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from credentials import ROLES, Credentials, prepare_credentials, read_tokens
@@ -139,7 +140,7 @@ class Stack:
         )
 
     def _report(self, text: str) -> None:
-        out.print(f"[dim]{time.strftime('%H:%M:%S')}[/] {text}", markup=True)
+        out.print(f"[dim]{time.strftime('%H:%M:%S')}[/] {escape(text)}")
 
     def _greet(self) -> None:
         assert self._at is not None
@@ -221,6 +222,7 @@ def _failures(group: BaseException) -> list[str]:
 def up() -> None:
     """Start everything and stay in the foreground."""
     settings = StackSettings()
+    os.umask(0o077)
     try:
         with Home(settings.home.resolve()).held():
             asyncio.run(Stack(settings).run())
