@@ -110,7 +110,8 @@ class Stack:
         if "TEMPORAL_ADDRESS" in os.environ:
             await self._register_search_attributes()
             return
-        launch = temporal_launch(self.home.temporal, self._ports.temporal, self._ports.ui, f"{at.gateway}/codec")
+        codec = f"{at.gateway}/codec/t/{read_tokens(self._made.tokens)['operator']}"
+        launch = temporal_launch(self.home.temporal, self._ports.temporal, self._ports.ui, codec)
         await self._start("temporal", launch, _temporal_ready(self._ports.temporal))
 
     async def _register_search_attributes(self) -> None:

@@ -181,7 +181,8 @@ class Desk(BaseHTTPRequestHandler):
             return 201, {"refund": {"id": "re_never", "charge_id": charge_id, "amount": amount, "currency": currency}}
         made = self.books.refund(key, charge_id, amount, currency)
         if fault == "drop":
-            return self._drop()
+            self._drop()
+            return None
         if fault == "slow":
             time.sleep(seconds)
         return 201, {"refund": made}
