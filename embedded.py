@@ -126,6 +126,11 @@ class Postgres:
         """SQLAlchemy URL (psycopg 3) for a role that logs in by trust on the socket."""
         return f"postgresql+psycopg://{role}@/{database}?host={self.sockets}"
 
+    def dump(self, file: Path) -> None:
+        """Write everything that the cluster holds as SQL."""
+        argv = [str(self._server().bin_path / "pg_dumpall"), "-h", str(self.sockets), "-U", "postgres", "-f", str(file)]
+        subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
+
     def wait(self, seconds: float = 30) -> None:
         """Return when it answers; ``TimeoutError`` when it does not."""
         until = time.monotonic() + seconds

@@ -69,12 +69,13 @@ class Books:
         return row
 
     def charges(self, order_id: str) -> dict[str, Any]:
-        """The duplicate is the last charge whose amount was charged before."""
+        """``repeated``: the last charge equals an earlier one, and nothing of it was refunded yet."""
         found = self._all("SELECT * FROM charges WHERE order_id = ? ORDER BY rowid", order_id)
         if not found:
             raise Rejected(404, "no such order")
         last = found[-1]
-        repeated = any(c["amount"] == last["amount"] and c["currency"] == last["currency"] for c in found[:-1])
+        same = any(c["amount"] == last["amount"] and c["currency"] == last["currency"] for c in found[:-1])
+        repeated = same and not self._all("SELECT id FROM refunds WHERE charge_id = ?", last["id"])
         return {"order_id": order_id, "count": len(found), "charges": found, "repeated": repeated, "last": last}
 
     def refund(self, key: str, charge_id: str, amount: str, currency: str) -> dict[str, Any]:

@@ -64,6 +64,11 @@ class Machine:
         return str(self.folder / "payments.db")
 
     @property
+    def sandbox_pid(self) -> int | None:
+        """Of the running sandbox."""
+        return None if self._sandbox is None else self._sandbox.pid
+
+    @property
     def urls(self) -> dict[str, str]:
         """Where the stack's pages are."""
         urls: dict[str, str] = self.home.read()["urls"]
@@ -115,11 +120,12 @@ class Machine:
             return False
 
     def _spawn(self, name: str, argv: list[str], told: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        ours = {key: value for key, value in os.environ.items() if not key.startswith(("PERDURE_", "TEMPORAL_"))}
         with (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, *argv],
                 cwd=ROOT,
-                env=os.environ | (told or {}),
+                env=ours | (told or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
