@@ -8,7 +8,7 @@ from presidio_analyzer import PatternRecognizer
 from presidio_analyzer.predefined_recognizers import CreditCardRecognizer, EmailRecognizer, PhoneRecognizer
 
 from perdure.errors import DetectorUnavailable
-from pii.spans import Span
+from pii.spans import ANY_NUMBER, Span
 
 PATTERN_SECONDS = 2.0
 FEWEST_PHONE_DIGITS = 7
@@ -35,7 +35,7 @@ def suspected(text: str) -> Iterator[Span]:
     yield from _patterns(_CARD, text, "CARD")
     yield from _phones(_PHONE, text)
     yield from (s for s in _phones(_PROBABLE_PHONE, text) if _digits(text[s.start : s.end]) >= PROBABLE_DIGITS)
-    yield from (Span(m.start(), m.end(), "NUMBER") for m in _DIGIT_RUN.finditer(text))
+    yield from (Span(m.start(), m.end(), ANY_NUMBER) for m in _DIGIT_RUN.finditer(text))
 
 
 def certain(text: str) -> Iterator[Span]:

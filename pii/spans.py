@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 OPENING, CLOSING = "⟦", "⟧"
+ANY_NUMBER = "NUMBER"
+"""What has no better name: it gives way to a kind that is known."""
 _HARMLESS = str.maketrans({OPENING: "[", CLOSING: "]"})
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Span:
     """Characters ``start`` to ``end`` (not included) hold something of ``kind``."""
 
@@ -25,7 +27,7 @@ def united(spans: Iterable[Span]) -> list[Span]:
     """Spans in order without overlap that cover every character that was covered; the longest gives its kind."""
     result: list[Span] = []
     longest = 0
-    for span in sorted(spans):
+    for span in sorted(spans, key=lambda s: (s.start, -s.end, s.kind == ANY_NUMBER, s.kind)):
         length = span.end - span.start
         if not result or span.start >= result[-1].end:
             result.append(span)
