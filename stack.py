@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
@@ -246,6 +247,18 @@ def tokens(role: Annotated[str | None, typer.Argument(help="one of " + ", ".join
     for name, token in made.items():
         if role in (None, name):
             typer.echo(token if role else f"{name}\t{token}")
+
+
+@cli.command()
+def env(role: Annotated[str, typer.Argument(help="one of " + ", ".join(ROLES))]) -> None:
+    """Print what a shell needs to call the stack in a role: ``eval "$(python stack.py env app)"``."""
+    home = Home(StackSettings().home.resolve())
+    told = home.read().get("environment", {})
+    if not told or role not in ROLES:
+        out.print("start the stack once, and name a role: " + ", ".join(ROLES))
+        raise typer.Exit(2)
+    typer.echo(f"export PERDURE_URL={told['PERDURE_URL']}")
+    typer.echo(f"export PERDURE_TOKEN={read_tokens(Path(told['PERDURE_TOKENS_FILE']))[role]}")
 
 
 @cli.command()

@@ -41,7 +41,7 @@ def checks_of(report: dict[str, Any]) -> list[Check]:
         Check("the run ended as refunded", report["outcome"] == "refunded"),
         Check("the sandbox holds exactly one refund", report["effects"] == 1),
         Check("it is of the approved amount", report["amounts"] == [AMENDED]),
-        Check("the lost answer was looked up, not repeated", report["calls"] == {"make_refund": 1, "find_refund": 1}),
+        Check("the lost answer was looked up, not repeated", _looked_up(report["calls"])),
         Check("the amendment made a second version of the intent", report["intent_versions"] == 2),
         Check("one decision accepted, one refused as stale", report["decisions"] == {"accepted": 1, "stale": 1}),
         Check("worker, Temporal and PostgreSQL were restarted", _all_restarted(report["restarts"])),
@@ -51,3 +51,7 @@ def checks_of(report: dict[str, Any]) -> list[Check]:
 
 def _all_restarted(restarts: dict[str, int]) -> bool:
     return all(restarts.get(name, 0) >= 1 for name in ("worker", "temporal", "postgres"))
+
+
+def _looked_up(calls: dict[str, int]) -> bool:
+    return calls["make_refund"] == 1 and calls["find_refund"] >= 1
