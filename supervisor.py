@@ -135,6 +135,21 @@ class Supervisor:
             child.process.wait()
 
 
+def cancel_on_signals() -> None:
+    """Cancel the current task at the first Ctrl-C, SIGTERM or SIGHUP; later ones change nothing while it stops."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def once() -> None:
+        for number in asked:
+            loop.add_signal_handler(number, lambda: None)
+        task.cancel()
+
+    for number in asked:
+        loop.add_signal_handler(number, once)
+
+
 def _cause(code: int | None) -> str:
     if code is not None and code < 0:
         return signal.Signals(-code).name
