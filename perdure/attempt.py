@@ -115,7 +115,9 @@ def _digest(answer: Answer) -> str:
     return hashlib.sha256(answer.raw).hexdigest()
 
 
-def _declared(target: Target, call: ToolCall, answer: Answer) -> tuple[dict[str, Any], StepRefused | UnmaskedText | None]:
+def _declared(
+    target: Target, call: ToolCall, answer: Answer
+) -> tuple[dict[str, Any], StepRefused | UnmaskedText | None]:
     """The values asked for, and the first problem with one of them."""
     fields: dict[str, Any] = {}
     problem: StepRefused | UnmaskedText | None = None

@@ -60,6 +60,13 @@ class Note(Message):
     review_id: str
 
 
+class CheckSeals(Message):
+    """Input of ``check_seals``: personal texts that came by message, field -> masked text."""
+
+    principal: Principal
+    texts: dict[str, Any]
+
+
 class Approved(Message):
     """What an approval step hands to its tool step: the grant and the intent it covers."""
 
@@ -76,22 +83,23 @@ class Approved(Message):
     amount: str | None
     currency: str | None
     rests_on: tuple[str, ...]
-    fingerprint: str
-    """Digest of the values of ``rests_on``; another digest later means that the approval no longer fits."""
-    withdrawn: bool = False
+    fingerprint: str | None
+    """Digest of the values of ``rests_on``; the approval no longer fits when it differs, or when it was taken back (None)."""
 
 
 class Carried(Message):
     """A run's own state across continue-as-new, beside its process memory."""
 
     process: dict[str, Any]
+    began: datetime
     step: str
-    started_at: datetime
+    entered: bool
+    waiting_for: str | None
     since: datetime
-    openings: int
+    openings: dict[str, int]
     warned: tuple[str, ...]
     approved: dict[str, Approved]
-    waited: dict[str, int]
+    waited: dict[str, str]
     reviews: tuple[str, ...]
     decisions: tuple[Decision, ...]
     refused: tuple[str, ...]

@@ -22,6 +22,7 @@ ACTIVITY_SETTLE = "settle_effect"
 ACTIVITY_CALL_TOOL = "call_tool"
 ACTIVITY_ASK_MODEL = "ask_model"
 ACTIVITY_NOTE = "note_event"
+ACTIVITY_CHECK_SEALS = "check_seals"
 TOOL_ACTIVITY_PREFIX = "tool:"
 """A hosted tool's activity is ``tool:<name>`` on the app's own task queue."""
 

@@ -60,7 +60,9 @@ class _Handler(BaseHTTPRequestHandler):
         path = urlsplit(self.path).path
         self.of.calls.append(f"GET {path}")
         if path.startswith("/charges"):
-            self._answer(200, {"charge": {"id": "ch_1", "amount": self.of.amount, "currency": "EUR"}, "note": self._pad()})
+            self._answer(
+                200, {"charge": {"id": "ch_1", "amount": self.of.amount, "currency": "EUR"}, "note": self._pad()}
+            )
             return
         if self.of.drop_lookups > 0:
             self.of.drop_lookups -= 1
@@ -115,7 +117,11 @@ def tool_file(url: str, *, lookup: bool = True, timeout: str = "PT2S") -> ToolFi
             "amount": {"type": "decimal"},
             "currency": {"type": "string"},
         },
-        "result": {"id": {"type": "identifier"}, "status": {"type": "string"}, "note": {"type": "string", "required": False}},
+        "result": {
+            "id": {"type": "identifier"},
+            "status": {"type": "string"},
+            "note": {"type": "string", "required": False},
+        },
         "timeout": timeout,
     }
     if lookup:

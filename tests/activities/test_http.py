@@ -27,7 +27,9 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-def target(provider: Provider, client: httpx.AsyncClient, tool: str = "payments.refund", *, lookup: bool = True) -> HttpTarget:
+def target(
+    provider: Provider, client: httpx.AsyncClient, tool: str = "payments.refund", *, lookup: bool = True
+) -> HttpTarget:
     file = tool_file(provider.url, lookup=lookup)
     declared = file.tools[tool]
     assert isinstance(declared, HttpTool)
@@ -63,7 +65,8 @@ def find_call(**changes: object) -> ToolCall:
 async def test_an_effect_is_confirmed_by_lookup(provider: Provider, client: httpx.AsyncClient) -> None:
     """A declared lookup is asked before a 2xx is believed."""
     result = await attempt(target(provider, client), refund_call(), 1)
-    assert result.outcome == "done" and result.fields == {"refund_id": "re_1"}
+    assert result.outcome == "done"
+    assert result.fields == {"refund_id": "re_1"}
     assert provider.calls == ["POST /refunds", "GET /refunds/by-key/pk_1"]
 
 
@@ -71,7 +74,8 @@ async def test_an_answer_of_200_that_did_nothing_is_unknown(provider: Provider, 
     """When the lookup disagrees with a 2xx, nobody claims that it was done."""
     provider.do_nothing = True
     result = await attempt(target(provider, client), refund_call(), 1)
-    assert result.outcome == "unknown" and provider.refunds == {}
+    assert result.outcome == "unknown"
+    assert provider.refunds == {}
 
 
 async def test_a_lost_answer_is_looked_up_before_anything_else(provider: Provider, client: httpx.AsyncClient) -> None:
@@ -80,8 +84,10 @@ async def test_a_lost_answer_is_looked_up_before_anything_else(provider: Provide
     with pytest.raises(AnswerLost):
         await attempt(target(provider, client), refund_call(), 1)
     result = await attempt(target(provider, client), refund_call(), 2)
-    assert result.outcome == "done" and result.fields == {"refund_id": "re_1"}
-    assert provider.attempts == 1 and len(provider.refunds) == 1
+    assert result.outcome == "done"
+    assert result.fields == {"refund_id": "re_1"}
+    assert provider.attempts == 1
+    assert len(provider.refunds) == 1
 
 
 async def test_an_answer_lost_twice_stays_one_effect(provider: Provider, client: httpx.AsyncClient) -> None:
@@ -91,7 +97,8 @@ async def test_an_answer_lost_twice_stays_one_effect(provider: Provider, client:
         with pytest.raises(AnswerLost):
             await attempt(target(provider, client), refund_call(), number)
     result = await attempt(target(provider, client), refund_call(resumed=True), 1)
-    assert result.outcome == "done" and provider.attempts == 1
+    assert result.outcome == "done"
+    assert provider.attempts == 1
 
 
 async def test_without_lookup_a_lost_answer_is_unknown_after_one_call(
@@ -147,7 +154,8 @@ async def test_a_large_answer_leaves_only_what_was_asked_for(provider: Provider,
     """3 MB come back; a run carries the declared values."""
     provider.padding = 3_000_000
     result = await attempt(target(provider, client, "payments.find_charge"), find_call(), 1)
-    assert result.fields == {"amount": "820.00"} and len(result.model_dump_json()) < 500
+    assert result.fields == {"amount": "820.00"}
+    assert len(result.model_dump_json()) < 500
 
 
 async def test_a_declared_value_that_is_too_large_is_refused(provider: Provider, client: httpx.AsyncClient) -> None:
@@ -156,8 +164,10 @@ async def test_a_declared_value_that_is_too_large_is_refused(provider: Provider,
     with pytest.raises(ResultTooLarge):
         await attempt(target(provider, client, "payments.find_charge"), find_call(sets={"note": "note"}), 1)
     result = await attempt(target(provider, client), refund_call(sets={"note": "note", "refund_id": "id"}), 1)
-    assert result.outcome == "done" and result.fields == {"refund_id": "re_1"}
-    assert result.reason is not None and result.reason.startswith("ResultTooLarge")
+    assert result.outcome == "done"
+    assert result.fields == {"refund_id": "re_1"}
+    assert result.reason is not None
+    assert result.reason.startswith("ResultTooLarge")
 
 
 async def test_an_answer_without_a_declared_value_is_refused(provider: Provider, client: httpx.AsyncClient) -> None:

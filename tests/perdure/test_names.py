@@ -21,6 +21,7 @@ PINNED = {
     "ACTIVITY_CALL_TOOL": "call_tool",
     "ACTIVITY_ASK_MODEL": "ask_model",
     "ACTIVITY_NOTE": "note_event",
+    "ACTIVITY_CHECK_SEALS": "check_seals",
     "TOOL_ACTIVITY_PREFIX": "tool:",
     "SEARCH_TENANT": "PerdureTenant",
     "SEARCH_ROUTE": "PerdureRoute",
