@@ -1,19 +1,36 @@
 """The shape of a route: a checked, versioned description of a task. ``docs/routes.md`` explains each key."""
 
+import re
 from datetime import timedelta
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 RouteName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 ToolName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$", max_length=64)]
 Role = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 
+_SHORT = re.compile(r"([1-9][0-9]{0,8})([smhd])", re.ASCII)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
-class _Shape(BaseModel):
+
+def _duration(value: Any) -> Any:
+    if isinstance(value, bool | int | float):
+        raise ValueError('a duration needs a unit, such as "10s", "5m", "72h" or "30d"')
+    short = _SHORT.fullmatch(value) if isinstance(value, str) else None
+    return value if short is None else timedelta(**{_UNITS[short[2]]: int(short[1])})
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), Field(ge=timedelta(seconds=1), le=timedelta(days=36_525))]
+"""``10s``, ``5m``, ``72h``, ``30d`` or ISO 8601 (``PT72H``); one second to a hundred years."""
+
+
+class Shape(BaseModel):
+    """Base of all that a file declares: unknown keys are refused, nothing changes later."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
@@ -41,7 +58,7 @@ class Setter(StrEnum):
     MODEL = "model"
 
 
-class InputField(_Shape):
+class InputField(Shape):
     """A field given at the start. ``personal`` text arrives as ``MaskedText``."""
 
     type: FieldType
@@ -50,7 +67,7 @@ class InputField(_Shape):
     choices: tuple[str, ...] | None = None
 
 
-class StateField(_Shape):
+class StateField(Shape):
     """A field set during the run, only by the sources in ``set_by``."""
 
     type: FieldType
@@ -59,7 +76,10 @@ class StateField(_Shape):
     choices: tuple[str, ...] | None = None
 
 
-class Condition(_Shape):
+COMPARISONS = ("equals", "differs", "at_least", "at_most", "one_of", "is_set")
+
+
+class Condition(Shape):
     """One structured condition on typed state: ``field`` with exactly one test, or ``all`` / ``any`` of conditions.
 
     A comparison with an unset optional field is false; ``is_set`` asks for that.
@@ -75,18 +95,30 @@ class Condition(_Shape):
     all: tuple["Condition", ...] | None = None
     any: tuple["Condition", ...] | None = None
 
+    @model_validator(mode="after")
+    def _one_test(self) -> Self:
+        joined = [each for each in (self.all, self.any) if each is not None]
+        tests = [test for test in COMPARISONS if getattr(self, test) is not None]
+        if joined and (len(joined) > 1 or self.field is not None or tests):
+            raise ValueError("all or any stands alone, without field and test")
+        if joined and not joined[0]:
+            raise ValueError("all and any need at least one condition")
+        if not joined and (self.field is None or len(tests) != 1):
+            raise ValueError(f"a condition needs field and exactly one of {', '.join(COMPARISONS)}")
+        return self
 
-class Branch(_Shape):
+
+class Branch(Shape):
     """Go to ``go`` when ``when`` holds; the last branch has no ``when``."""
 
     go: Name
     when: Condition | None = None
 
 
-Next = Name | tuple[Branch, ...]
+Next = Name | Annotated[tuple[Branch, ...], Field(min_length=1)]
 
 
-class Argument(_Shape):
+class Argument(Shape):
     """A literal argument: ``{value: …}``. A plain string in its place names a field."""
 
     value: Any
@@ -95,17 +127,17 @@ class Argument(_Shape):
 Arguments = dict[Name, Name | Argument]
 
 
-class BusinessObject(_Shape):
+class BusinessObject(Shape):
     """What an effect is done to: a type and the field that holds its id."""
 
     type: Name
     id: Name
 
 
-class Intent(_Shape):
+class Intent(Shape):
     """A typed proposal of one effect, built from state alone.
 
-    ``limits`` bound the grant: ``amount`` and ``currency`` name fields; ``uses`` is how often the grant may be consumed.
+    The grant is bounded: ``amount`` and ``currency`` name fields; ``uses`` is how often the grant may be consumed.
     """
 
     action: Name
@@ -117,7 +149,7 @@ class Intent(_Shape):
     uses: Annotated[int, Field(ge=1, le=1000)] = 1
 
 
-class _Step(_Shape):
+class _Step(Shape):
     max_visits: Annotated[int, Field(ge=1, le=1000)] | None = None
 
 
@@ -132,7 +164,7 @@ class ModelStep(_Step):
 
 
 class ToolStep(_Step):
-    """Read the world (``tool`` and ``arguments``), or carry out an approved intent (``intent`` names its approval step).
+    """Read the world (``tool``, ``arguments``), or carry out an approved intent (``intent`` names its approval step).
 
     ``sets`` maps a field to a dotted path in the tool's result.
     """
@@ -149,7 +181,7 @@ class ApprovalStep(_Step):
     """Wait for a person's decision on one version of one intent.
 
     ``evidence`` names the fields the decision rests on; when one changes, the review is cancelled and the next opened.
-    ``reason`` may name a personal text field that takes the reviewer's comment.
+    ``comment`` may name a personal text field that takes the reviewer's comment.
     """
 
     kind: Literal["approval"]
@@ -157,8 +189,8 @@ class ApprovalStep(_Step):
     approvers: tuple[Role, ...] = ()
     evidence: tuple[Name, ...] = ()
     future_uses: tuple[str, ...] = ()
-    expires_after: timedelta
-    warn_before: timedelta | None = None
+    expires_after: Duration
+    warn_before: Duration | None = None
     comment: Name | None = None
     approved: Name
     rejected: Name
@@ -169,7 +201,7 @@ class WaitStep(_Step):
 
     kind: Literal["wait"]
     sets: tuple[Name, ...] = Field(min_length=1)
-    timeout: timedelta
+    timeout: Duration
     on_timeout: Name | None = None
     next: Name
 
@@ -184,29 +216,29 @@ class EndStep(_Step):
 Step = Annotated[ModelStep | ToolStep | ApprovalStep | WaitStep | EndStep, Field(discriminator="kind")]
 
 
-class Handoff(_Shape):
+class Handoff(Shape):
     """Where a run goes when a step is refused, expires or cannot be finished: a role that owns the open obligation."""
 
     owner: Role
     note: Annotated[str, StringConstraints(max_length=2000)] = ""
 
 
-class Compliance(_Shape):
+class Compliance(Shape):
     """Rules a security officer may change alone: data class per field, and how long working memory may live."""
 
     data_classes: dict[Name, Literal["public", "internal", "confidential", "personal"]] = Field(default_factory=dict)
-    working_memory: timedelta = timedelta(days=90)
-    outcomes: timedelta = timedelta(days=365)
+    working_memory: Duration = timedelta(days=90)
+    outcomes: Duration = timedelta(days=365)
 
 
-class Subject(_Shape):
+class Subject(Shape):
     """Whom the run is about: a type and the input field that holds the id."""
 
     type: Name
     id: Name
 
 
-class Route(_Shape):
+class Route(Shape):
     """A whole route. ``start`` names the first step; ``handoff`` is the hand-off point."""
 
     route: RouteName

@@ -5,26 +5,24 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from perdure.route import FieldType, Name, ToolName, _Shape
-
-Duration = timedelta
+from perdure.route import Duration, FieldType, Name, Shape, ToolName
 
 
-class Parameter(_Shape):
+class Parameter(Shape):
     """One parameter of a tool, or one value of its result (``required: false`` may be absent)."""
 
     type: FieldType
     required: bool = True
 
 
-class HttpRequest(_Shape):
-    """One HTTP request. ``url`` begins with ``{server}`` names of ``servers`` and may hold ``{parameter}`` or ``{key}``."""
+class HttpRequest(Shape):
+    """One HTTP request. ``url`` begins with one of ``servers`` in braces and may hold ``{parameter}`` or ``{key}``."""
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "GET"
     url: Annotated[str, StringConstraints(max_length=2000)]
 
 
-class _Tool(_Shape):
+class _Tool(Shape):
     effect: bool = False
     parameters: dict[Name, Parameter] = Field(default_factory=dict)
     result: dict[str, Parameter] = Field(default_factory=dict)
@@ -60,7 +58,7 @@ class HostedTool(_Tool):
 Tool = Annotated[HttpTool | HostedTool, Field(discriminator="kind")]
 
 
-class ToolFile(_Shape):
+class ToolFile(Shape):
     """All tools of an installation. ``servers``: name -> base URL, without a slash at the end."""
 
     servers: dict[Name, str] = Field(default_factory=dict)
