@@ -30,7 +30,7 @@ class ScriptedAnswer(BaseModel):
 
 
 class ScriptedModel:
-    """Canned answers: the first that fits is given. ``model`` in the answer is ``scripted``, so nobody takes it for one."""
+    """Canned answers: the first that fits is given. Its ``model`` is ``scripted``, so nobody takes it for one."""
 
     def __init__(self, answers: list[ScriptedAnswer]) -> None:
         self._answers = answers

@@ -21,10 +21,12 @@ class OpenRun(Message):
 
 
 class EndRun(Message):
-    """Input of ``end_run``: the result and everything that was ever owed in the run."""
+    """Input of ``end_run``: the result and everything that was owed. A run that could not begin was never ``opened``."""
 
     principal: Principal
     run_id: str
+    route: str
+    opened: bool
     result: RunResult
     obligations: tuple[Obligation, ...]
 

@@ -17,7 +17,7 @@ from workflows.journey import Journey
 
 @workflow.defn(name=names.WORKFLOW_AGENT_RUN, failure_exception_types=[PerdureError, ValidationError])
 class AgentRun:
-    """Takes the steps of its route one by one. Whatever stops it, it ends with a result, with nothing owed in silence."""
+    """Takes the steps of its route one by one. Whatever stops it, it ends with a result and owes nothing in silence."""
 
     @workflow.init
     def __init__(self, start: RunInput) -> None:

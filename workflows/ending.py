@@ -39,9 +39,15 @@ def refused(run: Journey, refusal: PerdureError) -> RunResult:
 
 async def end(run: Journey, result: RunResult) -> RunResult:
     """Write the end down, answer everybody who waits for an answer, and be seen to have ended."""
-    obligations = run.process.obligations
     await errands.end_run(
-        EndRun(principal=run.principal, run_id=run.start.run_id, result=result, obligations=tuple(obligations))
+        EndRun(
+            principal=run.principal,
+            run_id=run.start.run_id,
+            route=run.start.route,
+            opened=run.is_open,
+            result=result,
+            obligations=run.process.obligations,
+        )
     )
     await workflow.wait_condition(workflow.all_handlers_finished)
     run.ended(result)

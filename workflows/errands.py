@@ -6,9 +6,8 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
-from temporalio import workflow
+from temporalio import exceptions, workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError, TimeoutType, is_cancelled_exception
 
 from perdure import names
 from perdure.calls import CheckSeals, CloseReview, DecideReview, EndRun, Note, OpenRun, ReadReview
@@ -120,8 +119,8 @@ def one_attempt(binding: ToolBinding) -> timedelta:
 
 
 async def execute(binding: ToolBinding, call: ToolCall, within: timedelta) -> EffectResult:
-    """Call a tool that acts, once: whether to try again is the run's decision. Raises ``ToolUnavailable`` when nothing was
-    done and ``AnswerLost`` when nobody knows."""
+    """Call a tool that acts, once: whether to try again is the run's decision. Raises ``ToolUnavailable`` when nothing
+    was done and ``AnswerLost`` when nobody knows."""
     return await _remote(
         binding.activity,
         call,
@@ -174,8 +173,8 @@ async def _translated(work: Coroutine[Any, Any, T]) -> T:
     values and is left behind."""
     try:
         return await work
-    except ActivityError as error:
-        if is_cancelled_exception(error):
+    except exceptions.ActivityError as error:
+        if exceptions.is_cancelled_exception(error):
             raise asyncio.CancelledError from None
         raise _meaning(error) from None
     except ValidationError:
@@ -188,11 +187,11 @@ def refusal(reason: str) -> PerdureError:
     return _BY_NAME[name](message) if name in _BY_NAME else StepRefused(reason)
 
 
-def _meaning(error: ActivityError) -> PerdureError:
+def _meaning(error: exceptions.ActivityError) -> PerdureError:
     cause = error.cause
-    if isinstance(cause, ApplicationError) and cause.type in _BY_NAME:
+    if isinstance(cause, exceptions.ApplicationError) and cause.type in _BY_NAME:
         return _BY_NAME[cause.type](cause.message)
-    if isinstance(cause, TimeoutError) and cause.type == TimeoutType.SCHEDULE_TO_START:
+    if isinstance(cause, exceptions.TimeoutError) and cause.type == exceptions.TimeoutType.SCHEDULE_TO_START:
         return ToolUnavailable(f"no worker took {error.activity_type} in time")
-    what = (cause.type or "failure") if isinstance(cause, ApplicationError) else type(cause).__name__
+    what = (cause.type or "failure") if isinstance(cause, exceptions.ApplicationError) else type(cause).__name__
     return AnswerLost(f"{error.activity_type} did not answer: {what}")

@@ -4,23 +4,16 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any, Literal, Never
+from typing import Literal, Never
 
 from pydantic import ValidationError
 from temporalio import workflow
 
 from memory import reducer
 from memory.process import (
-    Closed,
-    Closing,
     Entered,
-    Happening,
-    ObligationKind,
-    Owed,
     Process,
     Received,
-    Recorded,
-    Source,
 )
 from perdure.calls import Carried, CheckSeals, OpenRun
 from perdure.errors import PerdureError, StepRefused
@@ -28,8 +21,6 @@ from perdure.messages import (
     Decision,
     DecisionOutcome,
     FieldView,
-    Obligation,
-    OpenedRun,
     Principal,
     ProcessView,
     ReviewState,
@@ -37,29 +28,25 @@ from perdure.messages import (
     RunMessage,
     RunResult,
 )
-from perdure.route import Route
 from perdure.route import Step as RouteStep
 from workflows import errands, panel
 from workflows.attributes import show_run, show_waiting
 from workflows.mail import Mail
+from workflows.recollection import Recollection
 
 MESSAGES_PER_EXECUTION = 200
 """An execution that took in so many messages starts afresh at the next idle moment."""
 KEPT_REVIEWS = 100
-FROM_MESSAGE = "message:"
-"""How the reducer's ids begin of events that messages brought."""
 
 
-class Journey:
+class Journey(Recollection):
     """The state of one run. What comes from outside changes it here alone, and only while the run waits or between
     steps."""
-
-    opened: OpenedRun
 
     def __init__(self, start: RunInput) -> None:
         carried = _carried(start)
         self._fresh = carried is None
-        self.process = Process.model_validate(carried.process) if carried else Process(run_id=start.run_id)
+        super().__init__(Process.model_validate(carried.process) if carried else Process(run_id=start.run_id))
         self.start = start
         self.principal = Principal(tenant=start.tenant, actor=start.actor)
         self.mail = Mail() if carried is None else Mail(carried.decisions, carried.refused)
@@ -80,10 +67,6 @@ class Journey:
     # ------------------------------------------------------------ the route
 
     @property
-    def route(self) -> Route:
-        return self.opened.route
-
-    @property
     def memory_ends(self) -> datetime:
         """Working memory belongs to this run and does not outlive this moment."""
         return self.began + self.route.compliance.working_memory
@@ -91,6 +74,7 @@ class Journey:
     async def open(self) -> None:
         """Pin the route; begin, or go on where the execution before stopped."""
         self.opened = await errands.open_run(OpenRun(start=self.start, execution=workflow.info().run_id))
+        self.is_open = True
         if self._fresh:
             self.process = reducer.begin(self.route, self.start.run_id, self.opened.input, workflow.now())
             self.step = self.route.start
@@ -99,7 +83,7 @@ class Journey:
     def enter(self) -> RouteStep:
         """The step to take; going on in it after a fresh start is no second visit."""
         if not self.entered:
-            self._happens(Entered(step=self.step))
+            self.happens(Entered(step=self.step))
             self.openings.pop(self.step, None)
             self.entered = True
             self.waits_for(None)
@@ -108,49 +92,9 @@ class Journey:
     def go(self, step: str) -> None:
         self.step, self.entered = step, False
 
-    def visit(self, step: str) -> int:
-        return self.process.visits.get(step, 0)
-
-    # ------------------------------------------------------------ process memory
-
-    def value(self, field: str) -> Any:
-        found = self.process.state.get(field)
-        if found is None:
-            raise StepRefused(f"field {field!r} is not set", field=field)
-        return found.value
-
-    def event_of(self, field: str) -> str:
-        return self.process.state[field].event_id
-
-    def record(self, source: Source, step: str, fields: dict[str, Any]) -> None:
-        """Let the reducer set fields, or refuse to."""
-        self._happens(Recorded(source=source, step=step, fields=fields, at=workflow.now()))
-
-    def owe(
-        self, kind: ObligationKind, task: str, owner: str, due: datetime | None = None, reason: str = ""
-    ) -> Obligation:
-        """Open an obligation; one that is open already stays as it is, and is returned."""
-        self._happens(Owed(kind=kind, id=task, owner=owner, at=workflow.now(), due=due, reason=reason))
-        return next(owed for owed in reducer.owed_now(self.process) if owed.id == task)
-
-    def close(self, task: str, how: Closing) -> None:
-        self._happens(Closed(id=task, how=how, at=workflow.now()))
-
-    def _happens(self, happening: Happening) -> None:
-        self.process = reducer.apply(self.route, self.process, happening)
-
     def touched(self, fields: Iterable[str]) -> int:
         """How often messages have set any of these fields."""
         return sum(self._touches.get(field, 0) for field in fields)
-
-    def answers(self, field: str) -> str | None:
-        """The message that set the field; None when something else did, or nothing."""
-        found = self.process.state.get(field)
-        return found.event_id if found is not None and found.event_id.startswith(FROM_MESSAGE) else None
-
-    def personal(self, fields: Iterable[str]) -> tuple[str, ...]:
-        declared = self.route.state
-        return tuple(field for field in fields if field in declared and declared[field].personal)
 
     # ------------------------------------------------------------ what comes in
 
@@ -185,7 +129,7 @@ class Journey:
         except PerdureError as refusal:
             self.mail.refuse(f"message {message.id}: {type(refusal).__name__}")
             return
-        self._happens(Received(message=message, step=self.step, at=workflow.now()))
+        self.happens(Received(message=message, step=self.step, at=workflow.now()))
         if self.process.refused_messages != refused:
             return
         for field in message.fields:
@@ -269,11 +213,10 @@ class Journey:
 
     def view(self) -> ProcessView:
         """Where the run stands, for a query and for the panel."""
-        opened = getattr(self, "opened", None)
         return ProcessView(
             run_id=self.start.run_id,
             route=self.start.route,
-            version=self.start.version or 0 if opened is None else opened.version,
+            version=self.opened.version if self.is_open else self.start.version or 0,
             step=self.step,
             status=self._status(),
             waiting_for=self.waiting_for,
