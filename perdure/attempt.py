@@ -46,6 +46,7 @@ class Target(Protocol):
     async def lookup(self, call: ToolCall) -> Answer | None: ...
 
 
+Problem = StepRefused | UnmaskedText
 Keep = Callable[[Answer], Awaitable[ObjectRef | None]]
 """Puts a large answer somewhere else; returns None for one that is small enough."""
 
@@ -58,8 +59,8 @@ async def keep_nothing(answer: Answer) -> ObjectRef | None:
 async def attempt(target: Target, call: ToolCall, number: int, keep: Keep = keep_nothing) -> EffectResult:
     """Carry out a call; ``number`` counts the attempts of the activity from 1.
 
-    An effect is sent at most once by anyone who cannot ask the target what became of it. Raises ``GrantExpired`` when it
-    is too late to begin, and what ``Target`` raises.
+    An effect is sent at most once by anyone who cannot ask the target what became of it. Raises ``GrantExpired`` when
+    it is too late to begin, and what ``Target`` raises.
     """
     if call.key is None:
         return await _read(target, call, keep)
@@ -115,12 +116,10 @@ def _digest(answer: Answer) -> str:
     return hashlib.sha256(answer.raw).hexdigest()
 
 
-def _declared(
-    target: Target, call: ToolCall, answer: Answer
-) -> tuple[dict[str, Any], StepRefused | UnmaskedText | None]:
+def _declared(target: Target, call: ToolCall, answer: Answer) -> tuple[dict[str, Any], Problem | None]:
     """The values asked for, and the first problem with one of them."""
     fields: dict[str, Any] = {}
-    problem: StepRefused | UnmaskedText | None = None
+    problem: Problem | None = None
     for field, path in call.sets.items():
         found, value = select(answer.value, path)
         if found and value is not None:
@@ -133,7 +132,7 @@ def _declared(
     return fields, problem
 
 
-def _wrong(field: str, value: Any, personal: bool) -> StepRefused | UnmaskedText | None:
+def _wrong(field: str, value: Any, personal: bool) -> Problem | None:
     if personal:
         try:
             MaskedText.model_validate(value)

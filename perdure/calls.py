@@ -86,7 +86,7 @@ class Approved(Message):
     currency: str | None
     rests_on: tuple[str, ...]
     fingerprint: str | None
-    """Digest of the values of ``rests_on``; the approval no longer fits when it differs, or when it was taken back (None)."""
+    """Digest of the values of ``rests_on``; the approval no longer fits when it differs, or was taken back (None)."""
 
 
 class Carried(Message):

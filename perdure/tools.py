@@ -33,8 +33,8 @@ class Tool(Generic[P, R]):
     """One tool. Subclass it, name it as the tools file does, and give ``activities([...])`` to your worker.
 
     ``execute`` is called at most once per effect unless ``lookup`` says that it did not happen. In ``execute`` raise
-    ``ToolRefused`` when nothing was done and never will be, ``ToolUnavailable`` when nothing was done and a later try may
-    pass; any other exception means that nobody knows.
+    ``ToolRefused`` when nothing was done and never will be, ``ToolUnavailable`` when nothing was done and a later try
+    may pass; any other exception means that nobody knows.
 
     Example::
 
@@ -95,7 +95,7 @@ class _Hosted:
                 return _answer(await self._tool.execute(known, params))
         except (ToolRefused, ToolUnavailable, AnswerLost):
             raise
-        except Exception as error:  # the app's own: its message may hold values, its type does not
+        except Exception as error:  # noqa: BLE001 - the app's own: its message may hold values, its type does not
             lost = AnswerLost if call.key is not None else ToolUnavailable
             raise lost(f"{call.tool} ended in {type(error).__name__}") from None
 
@@ -103,7 +103,7 @@ class _Hosted:
         try:
             async with asyncio.timeout(call.timeout.total_seconds()):
                 found = await self._tool.lookup(call.key or "")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - as above
             raise AnswerLost(f"the lookup of {call.tool} ended in {type(error).__name__}") from None
         return None if found is None else _answer(found)
 
