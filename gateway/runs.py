@@ -14,12 +14,13 @@ from gateway.idempotency import Key
 from gateway.intake import Intake
 from gateway.problems import RESPONSES
 from gateway.services import Services, Use
+from gateway.unopened import unopened
 from memory.reducer import validate_input
 from memory.routes import StoredRoute
 from memory.runs import RunRow
 from perdure import direct, names
 from perdure.api import EffectView, Links, RunDetail, RunList, RunStarted, RunSummary, StartRun
-from perdure.errors import NotAuthorized, NotFound
+from perdure.errors import NotAuthorized, NotFound, Unavailable
 from perdure.ids import RunId, derived
 from perdure.messages import ProcessView, RunInput
 from perdure.tokens import Caller
@@ -77,24 +78,47 @@ async def list_runs(
 @router.get("/{run_id}")
 async def show(run_id: RunInPath, caller: RunReader, services: Use, process: bool = False) -> RunDetail:
     """One run with its effects, and its own view of itself when asked for."""
-    row = await visible_run(services, caller, run_id)
-    effects = await services.ledger.effects(caller.principal, run_id)
+    tenant = caller.principal.tenant
+    row = await _row(services, caller, run_id)
+    summary = await _unopened(services, caller, run_id) if row is None else _summary(row)
+    effects = [] if row is None else await services.ledger.effects(caller.principal, run_id)
     return RunDetail(
-        **_summary(row).model_dump(),
-        workflow_id=names.workflow_id(row.tenant, run_id),
-        subject=_subject(row),
+        **summary.model_dump(),
+        workflow_id=names.workflow_id(tenant, run_id),
+        subject=None if row is None else _subject(row),
         effects=tuple(EffectView.model_validate(effect, from_attributes=True) for effect in effects),
-        process=await _process(services, row.tenant, run_id) if process else None,
-        links=_links(services, row.tenant, run_id),
+        process=await _process(services, tenant, run_id) if process else None,
+        links=_links(services, tenant, run_id),
     )
 
 
 async def visible_run(services: Services, caller: Caller, run_id: str) -> RunRow:
-    """The run's row. Raises ``NotFound``, also for a run that this caller may not know of."""
-    row = await services.runs.get(caller.principal, run_id)
+    """The run's row.
+
+    Raises ``NotFound``, also for a run that this caller may not know of, and ``Unavailable`` for one that no worker has
+    opened yet.
+    """
+    row = await _row(services, caller, run_id)
+    if row is None:
+        await _unopened(services, caller, run_id)
+        raise Unavailable("the run is started, and no worker has opened it yet", run=run_id)
+    return row
+
+
+async def _row(services: Services, caller: Caller, run_id: str) -> RunRow | None:
+    try:
+        row = await services.runs.get(caller.principal, run_id)
+    except NotFound:
+        return None
     if not _visible(caller, row):
         raise NotFound("there is no such run", run=run_id)
     return row
+
+
+async def _unopened(services: Services, caller: Caller, run_id: str) -> RunSummary:
+    if caller.subject is not None:
+        raise NotFound("there is no such run", run=run_id)  # whose it is stands in the row
+    return await unopened(services, caller.principal.tenant, run_id)
 
 
 def _visible(caller: Caller, row: RunRow) -> bool:

@@ -121,21 +121,24 @@ class RunStarted(Body):
 
 
 class RunSummary(Body):
-    """One run. ``status``: ``running``, ``waiting``, ``held``, ``ended`` or ``terminated``."""
+    """One run. ``status``: ``running``, ``waiting``, ``held``, ``ended`` or ``terminated``.
+
+    ``version``, ``step`` and ``started_by`` are null until a worker has opened the run.
+    """
 
     run_id: str
-    route: RouteName
-    version: int
+    route: str
+    version: int | None = None
     status: str
-    step: str | None
-    waiting_for: str | None
-    waiting_since: datetime | None
-    held: bool
-    started_by: str
+    step: str | None = None
+    waiting_for: str | None = None
+    waiting_since: datetime | None = None
+    held: bool = False
+    started_by: str | None = None
     started_at: datetime
-    ended_at: datetime | None
-    outcome: str | None
-    reason: str | None
+    ended_at: datetime | None = None
+    outcome: str | None = None
+    reason: str | None = None
 
 
 class RunList(Body):

@@ -92,6 +92,21 @@ class JwksUrl:
         return answer.text
 
 
+def key_source(
+    http: httpx.AsyncClient, *, file: Path | None = None, url: str | None = None, public_key: str | None = None
+) -> KeySource:
+    """Keys from exactly one of a JWKS file, a JWKS address and a PEM. Raises ``InvalidInput``."""
+    match (file, url, public_key):
+        case (Path() as path, None, None):
+            return JwksFile(path)
+        case (None, str() as address, None):
+            return JwksUrl(address, http)
+        case (None, None, str() as pem):
+            return StaticKey(pem)
+        case _:
+            raise InvalidInput("tokens are checked by one of a JWKS file, a JWKS address or a public key")
+
+
 class Tokens:
     """Checks tokens with claims ``iss``, ``aud``, ``exp``, ``tenant``, ``sub``, ``roles`` and perhaps ``subject``."""
 
