@@ -20,6 +20,7 @@ DEEPEST_FILE = 40
 Place = tuple[str | int, ...]
 M = TypeVar("M", bound=BaseModel)
 
+_KINDS = ("model", "tool", "approval", "wait", "end", "http", "hosted")
 _CONSTANTS = {"true": True, "false": False, "null": None, "~": None, "": None}
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(\.?[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|\.(inf|nan))", re.ASCII | re.IGNORECASE)
@@ -179,6 +180,8 @@ def _is_other_shape(complaint: str, value: Any) -> bool:
 def _place(data: Any, loc: tuple[int | str, ...]) -> Place:
     """The part of pydantic's location that is in the file: without names of unions and kinds."""
     place: list[str | int] = []
+    if loc[:1] in (("steps",), ("tools",)):  # the third part is the kind, which may be named like a key
+        loc = (*loc[:2], *loc[3:]) if len(loc) > 2 and loc[2] in _KINDS else loc
     for part in loc:
         inside = part in data if isinstance(data, dict) else isinstance(data, list) and isinstance(part, int)
         if inside:
