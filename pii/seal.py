@@ -4,10 +4,15 @@ import hashlib
 import hmac
 import time
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from perdure.errors import UnmaskedText
 from perdure.masked import MaskedText
 from perdure.messages import Principal
+
+if TYPE_CHECKING:
+    from memory.database import Database
+    from memory.keys import Keys
 
 SEAL_LABEL = "masked-text"
 SEAL_DIGITS = 32
@@ -16,6 +21,16 @@ REMEMBERED_TENANTS = 1000
 
 Secret = Callable[[Principal, str], Awaitable[bytes]]
 """The secret of the principal's tenant for a label: 32 bytes."""
+
+
+def tenant_secrets(database: "Database", keys: "Keys") -> Secret:
+    """Secrets from the tenants' own keys."""
+
+    async def secret(principal: Principal, label: str) -> bytes:
+        async with database.transaction(principal) as connection:
+            return await keys.tenant_secret(connection, principal.tenant, label)
+
+    return secret
 
 
 def seal_of(secret: bytes, tenant: str, detector: str, masked: str) -> str:
