@@ -1,0 +1,118 @@
+"""The one door to PostgreSQL: a transaction in which the tenant, the actor and the purpose are set."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import CursorResult, create_engine, make_url, text
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
+from perdure.errors import StoreUnavailable, UnsafeRole, VersionConflict
+from perdure.messages import Principal
+
+MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
+_SET = text(
+    "SELECT set_config('perdure.tenant', :tenant, true), set_config('perdure.actor', :actor, true),"
+    " set_config('perdure.purpose', :purpose, true)"
+)
+_POWERS = text(
+    "SELECT rolsuper OR rolbypassrls OR EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+    " WHERE n.nspname = 'perdure' AND pg_has_role(current_user, c.relowner, 'MEMBER')) FROM pg_roles WHERE rolname = current_user"
+)
+
+
+class Database:
+    """Connections of one role. ``url`` is a SQLAlchemy URL for psycopg 3."""
+
+    def __init__(self, url: str, pool_size: int = 10) -> None:
+        self._url = url
+        self._engine = create_async_engine(
+            url, pool_size=pool_size, max_overflow=0, pool_timeout=10, hide_parameters=True
+        )
+
+    @asynccontextmanager
+    async def transaction(self, principal: Principal) -> AsyncIterator[AsyncConnection]:
+        """A transaction for one principal; it sees and writes rows of that tenant alone.
+
+        Raises ``StoreUnavailable`` when the server does not answer and ``VersionConflict`` when a constraint says that
+        somebody else was first.
+        """
+        async with self._begin() as connection:
+            await connection.execute(
+                _SET, {"tenant": principal.tenant, "actor": principal.actor, "purpose": principal.purpose}
+            )
+            yield connection
+
+    @asynccontextmanager
+    async def across_tenants(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction without a tenant: the relay's role sees outbox ids, every other role sees nothing."""
+        async with self._begin() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _begin(self) -> AsyncIterator[AsyncConnection]:
+        try:
+            async with self._engine.begin() as connection:
+                yield connection
+        except IntegrityError:
+            raise VersionConflict("somebody else wrote first; read again") from None
+        except (DBAPIError, SQLAlchemyError, OSError) as error:
+            raise StoreUnavailable(f"the database did not carry out the work ({type(error).__name__})") from None
+
+    @asynccontextmanager
+    async def notifications(self, channel: str) -> AsyncIterator[AsyncIterator[psycopg.Notify]]:
+        """What is notified on a channel, heard on a connection of its own. Raises ``StoreUnavailable``."""
+        url = make_url(self._url).set(drivername="postgresql").render_as_string(hide_password=False)
+        try:
+            async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+                await connection.execute(f"LISTEN {channel}")
+                yield connection.notifies()
+        except psycopg.OperationalError:
+            raise StoreUnavailable("the database does not notify any more") from None
+
+    async def guard(self) -> None:
+        """Raises ``UnsafeRole`` when this role could read across tenants."""
+        async with self._begin() as connection:
+            unsafe = (await connection.execute(_POWERS)).scalar_one()
+        if unsafe:
+            raise UnsafeRole("this role is a superuser, bypasses row security or owns the tables; use perdure_service")
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+
+async def one(connection: AsyncConnection, sql: str, **parameters: Any) -> Mapping[str, Any] | None:
+    """The only row of a statement, or None."""
+    row = (await connection.execute(text(sql), parameters)).mappings().one_or_none()
+    return None if row is None else dict(row)
+
+
+async def many(connection: AsyncConnection, sql: str, **parameters: Any) -> list[dict[str, Any]]:
+    """All rows of a statement."""
+    return [dict(row) for row in (await connection.execute(text(sql), parameters)).mappings()]
+
+
+async def change(connection: AsyncConnection, sql: str, **parameters: Any) -> int:
+    """How many rows a statement changed."""
+    result = await connection.execute(text(sql), parameters)
+    assert isinstance(result, CursorResult)
+    return result.rowcount
+
+
+def migrate(owner_url: str) -> None:
+    """Bring the schema up to date, as a role that may create roles and schemas."""
+    engine = create_engine(owner_url, hide_parameters=True)
+    try:
+        with engine.begin() as connection:
+            connection.execute(text("SELECT pg_advisory_xact_lock(7273646)"))
+            config = Config()
+            config.set_main_option("script_location", str(MIGRATIONS))
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    finally:
+        engine.dispose()

@@ -1,0 +1,1 @@
+"""Tests of memory on a real PostgreSQL."""
