@@ -21,6 +21,7 @@ from memory.runs import Runs
 from memory.settings import KeySettings, Settings
 from perdure.errors import InvalidInput, PerdureError
 from perdure.keyring import KeyRing
+from perdure.routefile import parse_tools
 from perdure.temporal import connect
 from perdure.tokens import Tokens, key_source
 from perdure.toolfile import ToolFile
@@ -62,10 +63,15 @@ async def _compose(settings: Settings, database: Database, http: httpx.AsyncClie
         seals=seals,
         temporal=await connect(ring, lazy=True),
         codec_ring=ring,
-        tools=ToolFile(),
+        tools=_tools(settings),
         settings=settings.gateway,
         task_queue=settings.task_queue,
     )
+
+
+def _tools(settings: Settings) -> ToolFile:
+    path = settings.tools.file
+    return ToolFile() if path is None else parse_tools(path.read_text(), path.name)
 
 
 def _codec_ring(settings: KeySettings) -> KeyRing:

@@ -146,11 +146,12 @@ async def _pinned(services: Services, caller: Caller, run_id: str, newest: int) 
 async def _process(services: Services, tenant: str, run_id: str) -> ProcessView | None:
     run = services.temporal.get_workflow_handle(names.workflow_id(tenant, run_id))
     try:
-        return await run.query(
+        view: ProcessView = await run.query(
             names.QUERY_PROCESS, result_type=ProcessView, rpc_timeout=timedelta(seconds=QUERY_SECONDS)
         )
     except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError):
         return None
+    return view
 
 
 def _links(services: Services, tenant: str, run_id: str) -> Links:

@@ -4,15 +4,12 @@ import hashlib
 import hmac
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
+from memory.database import Database
+from memory.keys import Keys
 from perdure.errors import UnmaskedText
 from perdure.masked import MaskedText
 from perdure.messages import Principal
-
-if TYPE_CHECKING:
-    from memory.database import Database
-    from memory.keys import Keys
 
 SEAL_LABEL = "masked-text"
 SEAL_DIGITS = 32
@@ -23,7 +20,7 @@ Secret = Callable[[Principal, str], Awaitable[bytes]]
 """The secret of the principal's tenant for a label: 32 bytes."""
 
 
-def tenant_secrets(database: "Database", keys: "Keys") -> Secret:
+def tenant_secrets(database: Database, keys: Keys) -> Secret:
     """Secrets from the tenants' own keys."""
 
     async def secret(principal: Principal, label: str) -> bytes:
