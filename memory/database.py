@@ -21,9 +21,13 @@ _SET = text(
     " set_config('perdure.purpose', :purpose, true)"
 )
 _POWERS = text(
-    "SELECT rolsuper OR rolbypassrls OR EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-    " WHERE n.nspname = 'perdure' AND pg_has_role(current_user, c.relowner, 'MEMBER')) FROM pg_roles WHERE rolname = current_user"
+    "SELECT EXISTS (SELECT FROM pg_roles r WHERE (r.rolsuper OR r.rolbypassrls)"
+    " AND pg_has_role(session_user, r.oid, 'MEMBER')) OR EXISTS (SELECT FROM pg_class c WHERE c.relkind IN ('r', 'p')"
+    " AND c.relnamespace = to_regnamespace('perdure') AND (pg_has_role(session_user, c.relowner, 'MEMBER')"
+    " OR NOT (c.relrowsecurity AND c.relforcerowsecurity)))"
 )
+CONNECT_SECONDS = 5
+SESSION = "-c timezone=UTC -c statement_timeout=15s -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s"
 
 
 class Database:
@@ -32,7 +36,12 @@ class Database:
     def __init__(self, url: str, pool_size: int = 10) -> None:
         self._url = url
         self._engine = create_async_engine(
-            url, pool_size=pool_size, max_overflow=0, pool_timeout=10, hide_parameters=True
+            url,
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=10,
+            hide_parameters=True,
+            connect_args={"options": SESSION, "connect_timeout": CONNECT_SECONDS},
         )
 
     @asynccontextmanager
@@ -76,11 +85,13 @@ class Database:
             raise StoreUnavailable("the database does not notify any more") from None
 
     async def guard(self) -> None:
-        """Raises ``UnsafeRole`` when this role could read across tenants."""
+        """Raises ``UnsafeRole`` when this role, or one it can become, could read across tenants, or a table is open."""
         async with self._begin() as connection:
             unsafe = (await connection.execute(_POWERS)).scalar_one()
         if unsafe:
-            raise UnsafeRole("this role is a superuser, bypasses row security or owns the tables; use perdure_service")
+            raise UnsafeRole(
+                "this role is or can become one that bypasses row security, or a table has none; use perdure_service"
+            )
 
     async def close(self) -> None:
         await self._engine.dispose()
