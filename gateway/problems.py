@@ -20,7 +20,7 @@ from perdure.errors import InvalidInput, NotAuthenticated, NotAuthorized, NotFou
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 1
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "description": description, "content": {MEDIA_TYPE: {}}}
+    status: {"description": description, "content": {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}}
     for status, description in {
         401: "NotAuthenticated",
         403: "NotAuthorized and other refusals",

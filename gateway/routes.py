@@ -12,10 +12,8 @@ from memory.routes import StoredRoute
 from perdure.api import RouteDetail, RouteInstalled, RouteList, RouteSummary
 from perdure.errors import RouteInvalid
 from perdure.ids import digest
-from perdure.problem import refuse
 from perdure.route import RouteName
-from perdure.routecheck import check
-from perdure.routefile import parse
+from perdure.routecheck import checked
 
 BODY = "route"
 _EXAMPLE = """\
@@ -41,8 +39,7 @@ async def install(request: Request, response: Response, key: Key, caller: RouteA
     Roles: developer; security where ``compliance`` alone differs. ``RouteInvalid`` lists all ``problems``.
     """
     body = await request.body()
-    route = parse(_text(body), BODY)
-    refuse(check(route, services.tools, BODY))
+    route = checked(_text(body), services.tools, BODY)
     await services.requests.claim(caller.principal, key, "routes.install", body)
     fingerprint = digest(route.model_dump(mode="json"))
     version, created = await services.routes.install(caller.principal, route, fingerprint)

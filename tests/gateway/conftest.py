@@ -124,8 +124,9 @@ class Edge:
     async def post(self, path: str, role: str, body: Any, key: str | None = "k1", **claims: Any) -> httpx.Response:
         headers = {"Authorization": f"Bearer {token(self.tenant, role, **claims)}"}
         headers |= {} if key is None else {"Idempotency-Key": key}
+        kind = "application/yaml" if path == "/v1/routes" else "application/json"
         if isinstance(body, bytes):
-            return await self.http.post(path, headers=headers | {"Content-Type": "application/yaml"}, content=body)
+            return await self.http.post(path, headers=headers | {"Content-Type": kind}, content=body)
         return await self.http.post(path, headers=headers, json=body)
 
 

@@ -13,7 +13,7 @@ from perdure.messages import Principal
 from tests.gateway.conftest import ROUTE, Edge, opened_review, opened_run
 
 CANARY = "Canary Vereshchagin"
-GOOD = {
+GOOD: dict[str, Any] = {
     "route": "refund",
     "input": {"customer_id": "c1", "complaint": f"{CANARY}, anna@example.com"},
     "personal": [CANARY],
@@ -81,7 +81,7 @@ async def test_input_that_does_not_fit_is_refused_without_an_echo(edge: Edge, fi
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("place", ["body", "input"])
 async def test_a_tenant_in_a_body_is_refused(edge: Edge, place: str) -> None:
-    body: dict[str, Any] = {"route": "refund", "input": dict(GOOD["input"])}  # type: ignore[call-overload]
+    body: dict[str, Any] = {"route": "refund", "input": dict(GOOD["input"])}
     (body if place == "body" else body["input"])["tenant"] = "other"
     problem = _refused(await edge.post("/v1/runs", "app", body), "InvalidInput", 422)
     assert place == "input" or "tenant comes from the token" in problem["detail"]
@@ -130,7 +130,7 @@ async def test_evidence_withdraws_the_review_that_rests_on_it(
 ) -> None:
     await opened_run(services, principal, "r1")
     review = await opened_review(services, principal, "r1")
-    await edge.post("/v1/runs/r1/evidence", "app", {"fields": {"amount": "410.00"}})
+    await edge.post("/v1/runs/r1/evidence", "app", {"fields": {"amount": "410.00"}}, key="e")
     body = {"verdict": "approve", "version": review.version, "digest": review.digest}
     _refused(await edge.post(f"/v1/approvals/{review.review_id}/decision", "approver", body), "ReviewStale", 410)
 
