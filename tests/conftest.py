@@ -32,7 +32,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Post
         migrate(server.url("postgres"))
         yield server
     finally:
-        process.terminate()
+        process.send_signal(server.launch().stop_signal)
         process.wait(30)
 
 
