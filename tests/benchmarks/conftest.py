@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import temporalio.client
 from temporalio.client import Client as TemporalClient
@@ -89,7 +90,8 @@ async def refund_route(project: Path, as_role: Callable[[str], Client]) -> str:
 @pytest.fixture(scope="session")
 def handwritten(machine: Machine, project: Path) -> Iterator[str]:
     """A second worker with the hand-written workflow and the same activities; its task queue."""
-    environment = machine.service_environment()
+    worker = machine.home.read()["children"]["worker"]["pid"]
+    environment = psutil.Process(worker).environ()
     with (machine.folder / "handwritten.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.benchmarks.handwritten"],
