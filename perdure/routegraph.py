@@ -26,15 +26,15 @@ NOTHING: Facts = frozenset()
 
 @dataclass(frozen=True)
 class Edge:
-    """One way from a step to the next: facts that it makes true, and facts that it ends."""
+    """One way from a step to the next, and the facts that it makes true.
+
+    Nothing ends a fact: the first entry to an approval step comes without its fact, so its rejected branch never has
+    it.
+    """
 
     origin: str
     target: str
     makes: Facts = NOTHING
-    ends: Facts = NOTHING
-
-    def after(self, before: Facts) -> Facts:
-        return (before - self.ends) | self.makes
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Graph:
             if at == (step, False):
                 return _walked(came, at)
             for edge in self.edges[at[0]]:
-                then = (edge.target, fact in edge.makes or (at[1] and fact not in edge.ends))
+                then = (edge.target, at[1] or fact in edge.makes)
                 if then not in came:
                     came[then] = at
                     waiting.append(then)
@@ -81,7 +81,7 @@ def build(route: Route, tools: ToolFile | None) -> Graph:
 
 
 def approved(step: str) -> str:
-    """The fact that this approval step was left by its branch ``approved`` and not entered again since."""
+    """The fact that this approval step was left by its branch ``approved``."""
     return f"approved({step})"
 
 
@@ -149,9 +149,8 @@ def dead_ends(route: Route, graph: Graph) -> list[str]:
 def _edges(route: Route, name: str, step: Step, tools: ToolFile | None) -> Iterator[Edge]:
     match step:
         case ApprovalStep():
-            mark = frozenset({approved(name)})
-            yield Edge(name, step.approved, makes=mark)
-            yield Edge(name, step.rejected, ends=mark)
+            yield Edge(name, step.approved, makes=frozenset({approved(name)}))
+            yield Edge(name, step.rejected)
         case WaitStep():
             yield Edge(name, step.next, makes=frozenset(step.sets))
             if step.on_timeout is not None:
@@ -189,7 +188,7 @@ def _fixed_point(graph: Graph) -> dict[str, Facts]:
     while waiting:
         name = waiting.popleft()
         for edge in graph.edges[name]:
-            after, before = edge.after(certain[name]), certain.get(edge.target)
+            after, before = certain[name] | edge.makes, certain.get(edge.target)
             then = after if before is None else before & after
             if then != before:
                 certain[edge.target] = then
