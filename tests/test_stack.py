@@ -39,7 +39,7 @@ class RunningStack:
 
     def is_up(self) -> bool:
         assert self.process.poll() is None, self.said()
-        return "perdure is up" in self.said()
+        return "Ctrl-C stops everything" in self.said()
 
     def said(self) -> str:
         return self.log.read_text()
