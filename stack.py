@@ -235,6 +235,7 @@ def env(role: Annotated[str, typer.Argument(help="one of " + ", ".join(ROLES))])
         out.print("start the stack once, and name a role: " + ", ".join(ROLES))
         raise typer.Exit(2)
     typer.echo(f"export PERDURE_URL={told['PERDURE_URL']}")
+    typer.echo(f"export PERDURE_TEMPORAL={told['TEMPORAL_ADDRESS']}")
     typer.echo(f"export PERDURE_TOKEN={read_tokens(Path(told['PERDURE_TOKENS_FILE']))[role]}")
 
 

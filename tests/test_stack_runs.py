@@ -123,7 +123,7 @@ async def test_a_run_can_be_read_in_the_temporal_ui_and_shows_nothing_personal(d
 
 
 def look(url: str, folder: Path) -> str:
-    """The text of three pages: what the run was given, opened by the codec endpoint; where it stands; how to find it."""
+    """Three pages: what the run was given, opened by the codec endpoint; where it stands; how to find it."""
     with Screen(folder / "profile") as screen:
         screen.open(url)
         pages = [screen.wait(lambda text: "complaint" in text)]
