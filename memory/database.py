@@ -9,10 +9,10 @@ import psycopg
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import CursorResult, create_engine, make_url, text
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from perdure.errors import StoreUnavailable, UnsafeRole, VersionConflict
+from perdure.errors import Corruption, InvalidInput, StoreUnavailable, UnsafeRole, VersionConflict
 from perdure.messages import Principal
 
 MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
@@ -21,7 +21,7 @@ _SET = text(
     " set_config('perdure.purpose', :purpose, true)"
 )
 _POWERS = text(
-    "SELECT EXISTS (SELECT FROM pg_roles r WHERE (r.rolsuper OR r.rolbypassrls)"
+    "SELECT to_regclass('perdure.journal') IS NOT NULL, EXISTS (SELECT FROM pg_roles r WHERE (r.rolsuper OR r.rolbypassrls)"
     " AND pg_has_role(session_user, r.oid, 'MEMBER')) OR EXISTS (SELECT FROM pg_class c WHERE c.relkind IN ('r', 'p')"
     " AND c.relnamespace = to_regnamespace('perdure') AND (pg_has_role(session_user, c.relowner, 'MEMBER')"
     " OR NOT (c.relrowsecurity AND c.relforcerowsecurity)))"
@@ -48,8 +48,8 @@ class Database:
     async def transaction(self, principal: Principal) -> AsyncIterator[AsyncConnection]:
         """A transaction for one principal; it sees and writes rows of that tenant alone.
 
-        Raises ``StoreUnavailable`` when the server does not answer and ``VersionConflict`` when a constraint says that
-        somebody else was first.
+        Raises ``StoreUnavailable`` when the server does not answer, ``VersionConflict`` when a constraint says that
+        somebody else was first, and ``InvalidInput`` for a value that cannot be stored, such as a NUL.
         """
         async with self._begin() as connection:
             await connection.execute(
@@ -70,7 +70,11 @@ class Database:
                 yield connection
         except IntegrityError:
             raise VersionConflict("somebody else wrote first; read again") from None
-        except (DBAPIError, SQLAlchemyError, OSError) as error:
+        except DataError:
+            raise InvalidInput("a value is not one that the database can hold") from None
+        except ProgrammingError as error:
+            raise Corruption(f"the database refused a statement ({type(error.orig).__name__})") from None
+        except (SQLAlchemyError, OSError) as error:
             raise StoreUnavailable(f"the database did not carry out the work ({type(error).__name__})") from None
 
     @asynccontextmanager
@@ -87,7 +91,9 @@ class Database:
     async def guard(self) -> None:
         """Raises ``UnsafeRole`` when this role, or one it can become, could read across tenants, or a table is open."""
         async with self._begin() as connection:
-            unsafe = (await connection.execute(_POWERS)).scalar_one()
+            migrated, unsafe = (await connection.execute(_POWERS)).one()
+        if not migrated:
+            raise StoreUnavailable("the database has no schema yet; migrate it first")
         if unsafe:
             raise UnsafeRole(
                 "this role is or can become one that bypasses row security, or a table has none; use perdure_service"

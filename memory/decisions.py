@@ -1,13 +1,14 @@
 """The one place where a review is decided, whoever brings the decision and however it came."""
 
+import json
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memory import journal, runs
 from memory.database import change, one
-from memory.keys import Keys, Subject
-from memory.outbox import enqueue
+from memory.keys import Keys, sealing_subject
+from memory.outbox import ENQUEUE
 from perdure.errors import (
     AlreadyDecided,
     NotAuthorized,
@@ -34,7 +35,7 @@ async def decide(connection: AsyncConnection, keys: Keys, principal: Principal, 
     row = await one(connection, _LOCK, tenant=principal.tenant, id=decision.review_id)
     if row is None:
         raise NotFound("there is no such review", review=decision.review_id)
-    if row["decision_id"] == decision.decision_id and VERDICT_OF[row["status"]] == decision.verdict:
+    if _repeats(row, principal, decision):
         return _accepted(decision, row["grant_id"])
     refusal = _refusal(row, principal, decision)
     if refusal is not None:
@@ -42,6 +43,13 @@ async def decide(connection: AsyncConnection, keys: Keys, principal: Principal, 
     grant_id = f"grant_{derived(principal.tenant, decision.review_id)}" if decision.verdict == "approve" else None
     await _accept(connection, keys, principal, decision, row, grant_id)
     return _accepted(decision, grant_id)
+
+
+def _repeats(row: Any, principal: Principal, decision: Decision) -> bool:
+    """Whether this very decision, by the same person, is the one that was accepted."""
+    was = (row["decision_id"], row["decided_by"], row["intent_version"], row["digest"])
+    same = (decision.decision_id, principal.actor, decision.version, decision.digest) == was
+    return same and VERDICT_OF.get(row["status"]) == decision.verdict
 
 
 def _refusal(row: Any, principal: Principal, decision: Decision) -> PerdureError | None:
@@ -63,25 +71,22 @@ def _refusal(row: Any, principal: Principal, decision: Decision) -> PerdureError
 async def _accept(
     connection: AsyncConnection, keys: Keys, principal: Principal, decision: Decision, row: Any, grant_id: str | None
 ) -> None:
-    tenant, name, subject = principal.tenant, decision.review_id, _subject(row)
+    tenant, name, subject = principal.tenant, decision.review_id, sealing_subject(row)
     comment = None
     if decision.comment is not None:
         plain = decision.comment.model_dump_json().encode()
         comment = await keys.seal(connection, tenant, subject, plain, f"comment|{name}".encode())
-    await change(
-        connection, _DECIDE, tenant=tenant, id=name, status=STATUS_OF[decision.verdict], by=principal.actor,
-        identity=principal.identity, decision_id=decision.decision_id, comment=comment, grant_id=grant_id,
-        run_id=row["run_id"],
-    )  # fmt: skip
-    if grant_id is not None:
-        await change(connection, _GRANT, tenant=tenant, id=name, grant_id=grant_id, by=principal.actor)
-    payload = _payload(principal, decision) | {"grant": grant_id}
-    event_id, _ = await journal.append(
-        connection, keys, principal, Stream.REVIEW, name, Event.REVIEW_DECIDED, payload, subject,
+    event = await journal.entry(
+        connection, keys, principal, Stream.REVIEW, name, Event.REVIEW_DECIDED,
+        _payload(principal, decision) | {"grant": grant_id}, subject,
         process=row["route"], policy_version=str(row["route_version"]),
     )  # fmt: skip
     reference = {"run_id": row["run_id"], "review_id": name, "decision_id": decision.decision_id}
-    await enqueue(connection, tenant, event_id, "decided", reference)
+    await change(
+        connection, _DECIDE, **event, id=name, status=STATUS_OF[decision.verdict], by=principal.actor,
+        identity=principal.identity, decision_id=decision.decision_id, comment=comment, grant_id=grant_id,
+        run_id=row["run_id"], topic="decided", reference=json.dumps(reference),
+    )  # fmt: skip
 
 
 async def _refuse(
@@ -90,7 +95,7 @@ async def _refuse(
     refusal = type(why).__name__
     await journal.append(
         connection, keys, principal, Stream.REVIEW, decision.review_id, Event.REVIEW_DECISION_REFUSED,
-        _payload(principal, decision) | {"refusal": refusal}, _subject(row), process=row["route"],
+        _payload(principal, decision) | {"refusal": refusal}, sealing_subject(row), process=row["route"],
         event_id=derived(principal.tenant, decision.review_id, decision.decision_id, refusal, principal.actor),
     )  # fmt: skip
     return DecisionOutcome(
@@ -114,27 +119,23 @@ def _payload(principal: Principal, decision: Decision) -> dict[str, Any]:
     return named | {"identity": principal.identity, "roles": list(principal.roles)}
 
 
-def _subject(row: Any) -> Subject:
-    return ("run", row["run_id"]) if row["subject_type"] is None else (row["subject_type"], row["subject_id"])
-
-
 _LOCK = (
-    "SELECT r.run_id, r.route, r.status, r.intent_version, r.digest, r.approvers, r.decision_id, r.grant_id,"
+    "SELECT r.run_id, r.route, r.status, r.intent_version, r.digest, r.approvers, r.decision_id, r.decided_by, r.grant_id,"
     " r.cancelled_because, r.expires_at <= clock_timestamp() AS late, n.status AS run_status, n.route_version,"
     " n.subject_type, n.subject_id FROM perdure.runs n JOIN perdure.reviews r"
     " ON n.tenant = r.tenant AND n.run_id = r.run_id WHERE r.tenant = :tenant AND r.review_id = :id FOR UPDATE OF n, r"
 )
 _DECIDE = (
     "WITH on_its_way AS (UPDATE perdure.runs SET status = 'running', waiting_for = NULL, waiting_since = NULL"
-    " WHERE tenant = :tenant AND run_id = :run_id AND status = 'waiting')"
-    " UPDATE perdure.reviews SET status = :status, decided_at = clock_timestamp(), decided_by = :by, identity = :identity,"
-    " decision_id = :decision_id, comment = :comment, grant_id = :grant_id WHERE tenant = :tenant AND review_id = :id"
-)
-_GRANT = (
-    "INSERT INTO perdure.grants (tenant, grant_id, review_id, run_id, intent_id, intent_version, action, tool, object_type,"
-    " object_id, arguments_digest, amount_left, currency, uses_left, rests_on, approved_by, expires_at)"
-    " SELECT r.tenant, :grant_id, r.review_id, r.run_id, i.intent_id, i.version, i.action, i.tool, i.object_type, i.object_id,"
-    " i.arguments_digest, i.amount, i.currency, i.uses, r.rests_on, :by, r.expires_at FROM perdure.reviews r"
+    " WHERE tenant = :tenant AND run_id = :run_id AND status = 'waiting'),"
+    " decided AS (UPDATE perdure.reviews SET status = :status, decided_at = clock_timestamp(), decided_by = :by,"
+    " identity = :identity, decision_id = :decision_id, comment = :comment, grant_id = :grant_id"
+    " WHERE tenant = :tenant AND review_id = :id RETURNING *),"
+    " granted AS (INSERT INTO perdure.grants (tenant, grant_id, review_id, run_id, intent_id, intent_version, action, tool,"
+    " object_type, object_id, arguments_digest, amount_left, currency, uses_left, rests_on, approved_by, expires_at)"
+    " SELECT r.tenant, r.grant_id, r.review_id, r.run_id, i.intent_id, i.version, i.action, i.tool, i.object_type,"
+    " i.object_id, i.arguments_digest, i.amount, i.currency, i.uses, r.rests_on, r.decided_by, r.expires_at FROM decided r"
     " JOIN perdure.intents i ON i.tenant = r.tenant AND i.intent_id = r.intent_id AND i.version = r.intent_version"
-    " WHERE r.tenant = :tenant AND r.review_id = :id"
+    f" WHERE r.grant_id IS NOT NULL), noted AS ({journal.written()}) {ENQUEUE}"
 )
+"""Everything that an accepted decision changes, in one statement."""

@@ -27,6 +27,51 @@ class JournalEvent:
     recorded_at: datetime
 
 
+async def entry(
+    connection: AsyncConnection,
+    keys: Keys,
+    principal: Principal,
+    stream: Stream,
+    stream_id: str,
+    type: Event,
+    payload: dict[str, Any],
+    subject: Subject,
+    *,
+    process: str,
+    policy_version: str | None = None,
+    event_id: str | None = None,
+) -> dict[str, Any]:
+    """Parameters of ``written``, the payload sealed; its keys all begin with ``tenant`` or ``event_``."""
+    event_id = event_id or str(uuid.uuid4())
+    sealed = await keys.seal(connection, principal.tenant, subject, _bytes(payload), _aad(stream, stream_id, event_id))
+    return {
+        "tenant": principal.tenant,
+        "event_id": event_id,
+        "event_stream": stream.value,
+        "event_stream_id": stream_id,
+        "event_type": type.value,
+        "event_payload": sealed,
+        "event_subject_type": subject[0],
+        "event_subject_id": subject[1],
+        "event_actor": principal.actor,
+        "event_process": process,
+        "event_policy": policy_version,
+    }
+
+
+def written(also_from: str = "", condition: str = "true") -> str:
+    """The statement that writes one event; as ``WITH noted AS (...)`` it is a part of a larger one, and ``also_from``
+    names another part without whose row nothing is written."""
+    return (
+        "INSERT INTO perdure.journal (tenant, stream_type, stream_id, version, event_id, type, payload, subject_type,"
+        " subject_id, actor, process, policy_version) SELECT :tenant, :event_stream, :event_stream_id, newest.version + 1,"
+        " :event_id, :event_type, :event_payload, :event_subject_type, :event_subject_id, :event_actor, :event_process,"
+        " :event_policy FROM (SELECT COALESCE(max(version), 0) AS version FROM perdure.journal WHERE tenant = :tenant"
+        f" AND stream_type = :event_stream AND stream_id = :event_stream_id) newest{also_from and ', ' + also_from}"
+        f" WHERE {condition} ON CONFLICT (tenant, event_id) DO NOTHING RETURNING version"
+    )
+
+
 async def append(
     connection: AsyncConnection,
     keys: Keys,
@@ -46,30 +91,18 @@ async def append(
 
     Raises ``VersionConflict`` when the stream is not at ``expected_version``.
     """
-    event_id = event_id or str(uuid.uuid4())
-    sealed = await keys.seal(connection, principal.tenant, subject, _bytes(payload), _aad(stream, stream_id, event_id))
-    row = await one(
-        connection,
-        _APPEND if expected_version is None else _APPEND_EXPECTED,
-        tenant=principal.tenant,
-        stream=stream.value,
-        stream_id=stream_id,
-        event_id=event_id,
-        type=type.value,
-        payload=sealed,
-        subject_type=subject[0],
-        subject_id=subject[1],
-        actor=principal.actor,
-        process=process,
-        policy=policy_version,
-        **({} if expected_version is None else {"expected": expected_version}),
-    )
-    if row is not None:
-        return event_id, row["version"]
-    first = await one(connection, _BY_ID, tenant=principal.tenant, event_id=event_id)
-    if first is None:
+    event = await entry(
+        connection, keys, principal, stream, stream_id, type, payload, subject,
+        process=process, policy_version=policy_version, event_id=event_id,
+    )  # fmt: skip
+    if expected_version is None:
+        row = await one(connection, _APPEND, **event)
+    else:
+        row = await one(connection, _APPEND_EXPECTED, **event, event_expected=expected_version)
+    row = row or await one(connection, _BY_ID, tenant=principal.tenant, event_id=event["event_id"])
+    if row is None:
         raise VersionConflict(f"stream {stream.value} {stream_id} is not at version {expected_version}")
-    return event_id, first["version"]
+    return event["event_id"], row["version"]
 
 
 async def read(
@@ -101,16 +134,8 @@ def _bytes(payload: dict[str, Any]) -> bytes:
     return json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-_COLUMNS = (
-    "INSERT INTO perdure.journal (tenant, stream_type, stream_id, version, event_id, type, payload, subject_type,"
-    " subject_id, actor, process, policy_version) SELECT :tenant, :stream, :stream_id, newest.version + 1, :event_id,"
-    " :type, :payload, :subject_type, :subject_id, :actor, :process, :policy FROM (SELECT COALESCE(max(version), 0) AS"
-    " version FROM perdure.journal WHERE tenant = :tenant AND stream_type = :stream AND stream_id = :stream_id) newest"
-)
-_APPEND = _COLUMNS + " ON CONFLICT (tenant, event_id) DO NOTHING RETURNING version"
-_APPEND_EXPECTED = (
-    _COLUMNS + " WHERE newest.version = :expected ON CONFLICT (tenant, event_id) DO NOTHING RETURNING version"
-)
+_APPEND = written()
+_APPEND_EXPECTED = written(condition="newest.version = :event_expected")
 _FIELDS = "event_id, stream_type, stream_id, version, type, payload, subject_type, subject_id, actor, recorded_at"
 _BY_ID = f"SELECT {_FIELDS} FROM perdure.journal WHERE tenant = :tenant AND event_id = :event_id"
 _READ = (

@@ -19,6 +19,15 @@ from perdure.keyring import KEY_BYTES, KeyRing
 
 Subject = tuple[str, str]
 """Type and id."""
+
+
+def sealing_subject(run: Mapping[str, Any]) -> Subject:
+    """Whose key seals what is written about a run: its subject's, or its own."""
+    if run["subject_type"] is None:
+        return "run", run["run_id"]
+    return run["subject_type"], run["subject_id"]
+
+
 NONCE_BYTES = 12
 KEY_ID_BYTES = 16
 REMEMBERED_SECONDS = 30.0
@@ -103,16 +112,16 @@ class Keys:
         name = (tenant, *subject)
         if (known := self._recall(name)) is not None:
             return known
-        row = await one(connection, _FIND_SUBJECT, tenant=tenant, type=subject[0], id=subject[1])
-        _, tenant_key = await self._tenant_key(connection, tenant)
-        cipher, bound_to = AESGCM(tenant_key), "|".join(name).encode()
+        values = {"tenant": tenant, "type": subject[0], "id": subject[1]}
+        row = await one(connection, _FIND_SUBJECT, **values)
+        cipher, bound_to = AESGCM((await self._tenant_key(connection, tenant))[1]), "|".join(name).encode()
         if row is None:
-            fresh = secrets.token_bytes(KEY_BYTES)
-            values = {"tenant": tenant, "type": subject[0], "id": subject[1], "key_id": secrets.token_hex(KEY_ID_BYTES)}
-            await change(connection, _ADD_SUBJECT, **values, wrapped=_encrypt(cipher, fresh, bound_to))
-            row = await one(connection, _FIND_SUBJECT, tenant=tenant, type=subject[0], id=subject[1])
-            return _opened(row, cipher, bound_to)  # not remembered: this transaction may yet roll back
-        return self._remember(name, *_opened(row, cipher, bound_to))
+            fresh = _encrypt(cipher, secrets.token_bytes(KEY_BYTES), bound_to)
+            await change(connection, _ADD_SUBJECT, **values, key_id=secrets.token_hex(KEY_ID_BYTES), wrapped=fresh)
+            row = await one(connection, _FIND_SUBJECT, **values)
+        if row is None or row["wrapped"] is None:
+            raise KeyMissing("the key of this subject was destroyed")
+        return self._remember(name, row, _decrypt(cipher, row["wrapped"], bound_to))
 
     async def _tenant_key(self, connection: AsyncConnection, tenant: str) -> tuple[str, bytes]:
         if (known := self._recall((tenant,))) is not None:
@@ -122,39 +131,36 @@ class Keys:
             wrapped = await self._provider.wrap(secrets.token_bytes(KEY_BYTES), tenant.encode())
             await change(connection, _ADD_TENANT, tenant=tenant, wrapped=wrapped)
             row = await one(connection, _FIND_TENANT, tenant=tenant)
-            assert row is not None
-            return row["key_id"], await self._provider.unwrap(row["wrapped"], tenant.encode())
-        return self._remember((tenant,), row["key_id"], await self._provider.unwrap(row["wrapped"], tenant.encode()))
+        assert row is not None
+        return self._remember((tenant,), row, await self._provider.unwrap(row["wrapped"], tenant.encode()))
 
     def _recall(self, name: tuple[str, ...]) -> tuple[str, bytes] | None:
         known = self._remembered.get(name)
         return (known[0], known[1]) if known and time.monotonic() < known[2] else None
 
-    def _remember(self, name: tuple[str, ...], key_id: str, key: bytes) -> tuple[str, bytes]:
-        if len(self._remembered) >= REMEMBERED_KEYS:
-            self._remembered.clear()
-        self._remembered[name] = (key_id, key, time.monotonic() + REMEMBERED_SECONDS)
-        return key_id, key
+    def _remember(self, name: tuple[str, ...], row: Mapping[str, Any], key: bytes) -> tuple[str, bytes]:
+        if row["committed"]:  # one that this transaction made may yet be rolled back
+            if len(self._remembered) >= REMEMBERED_KEYS:
+                self._remembered.clear()
+            self._remembered[name] = (row["key_id"], key, time.monotonic() + REMEMBERED_SECONDS)
+        return row["key_id"], key
 
 
 _FIND_SUBJECT = (
-    "SELECT key_id, wrapped FROM perdure.subject_keys"
+    "SELECT key_id, wrapped, created_at < now() AS committed FROM perdure.subject_keys"
     " WHERE tenant = :tenant AND subject_type = :type AND subject_id = :id"
 )
 _ADD_SUBJECT = (
     "INSERT INTO perdure.subject_keys (tenant, subject_type, subject_id, key_id, wrapped)"
     " VALUES (:tenant, :type, :id, :key_id, :wrapped) ON CONFLICT DO NOTHING"
 )
-_FIND_TENANT = "SELECT key_id, wrapped FROM perdure.tenant_keys WHERE tenant = :tenant AND key_id = 't1'"
+_FIND_TENANT = (
+    "SELECT key_id, wrapped, created_at < now() AS committed FROM perdure.tenant_keys"
+    " WHERE tenant = :tenant AND key_id = 't1'"
+)
 _ADD_TENANT = (
     "INSERT INTO perdure.tenant_keys (tenant, key_id, wrapped) VALUES (:tenant, 't1', :wrapped) ON CONFLICT DO NOTHING"
 )
-
-
-def _opened(row: Mapping[str, Any] | None, cipher: AESGCM, bound_to: bytes) -> tuple[str, bytes]:
-    if row is None or row["wrapped"] is None:
-        raise KeyMissing("the key of this subject was destroyed")
-    return row["key_id"], _decrypt(cipher, row["wrapped"], bound_to)
 
 
 def _bound(tenant: str, subject: Subject, aad: bytes) -> bytes:

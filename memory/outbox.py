@@ -3,6 +3,8 @@
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import datetime
+from operator import itemgetter
 from typing import Any, Literal
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -22,18 +24,20 @@ class Claimed:
     topic: Topic
     reference: dict[str, str]
     attempts: int
+    created_at: datetime
+
+
+ENQUEUE = (
+    "INSERT INTO perdure.outbox (tenant, event_id, topic, reference)"
+    " VALUES (:tenant, :event_id, :topic, CAST(:reference AS jsonb)) ON CONFLICT DO NOTHING"
+)
 
 
 async def enqueue(
     connection: AsyncConnection, tenant: str, event_id: str, topic: Topic, reference: dict[str, str]
 ) -> None:
     """Write a row in the transaction of its change."""
-    await change(
-        connection,
-        "INSERT INTO perdure.outbox (tenant, event_id, topic, reference)"
-        " VALUES (:tenant, :event_id, :topic, CAST(:reference AS jsonb)) ON CONFLICT DO NOTHING",
-        tenant=tenant, event_id=event_id, topic=topic, reference=json.dumps(reference),
-    )  # fmt: skip
+    await change(connection, ENQUEUE, tenant=tenant, event_id=event_id, topic=topic, reference=json.dumps(reference))
 
 
 class Outbox:
@@ -43,10 +47,10 @@ class Outbox:
         self._database = database
 
     async def claim(self, limit: int, seconds: float) -> list[Claimed]:
-        """Take up to ``limit`` due rows; they come back if they are not delivered within ``seconds``."""
+        """Take up to ``limit`` due rows, oldest first; they come back if they are not delivered within ``seconds``."""
         async with self._database.across_tenants() as connection:
             rows = await many(connection, _CLAIM, limit=limit, seconds=seconds)
-        return [Claimed(**row) for row in rows]
+        return [Claimed(**row) for row in sorted(rows, key=itemgetter("created_at"))]
 
     async def delivered(self, row: Claimed) -> None:
         """It arrived."""
@@ -71,8 +75,9 @@ class Outbox:
         return row["waiting"], float(row["seconds"])
 
     async def listen(self) -> AsyncIterator[None]:
-        """Wake-ups: one for each transaction that wrote rows, on a connection of its own. Raises ``StoreUnavailable``."""
+        """Wake-ups: one at once, then one for each transaction that wrote rows. Raises ``StoreUnavailable``."""
         async with self._database.notifications(CHANNEL) as notifications:
+            yield  # what was written before we listened
             async for _ in notifications:
                 yield
 
@@ -84,7 +89,7 @@ _CLAIM = (
     "SELECT tenant, event_id, topic FROM perdure.outbox WHERE delivered_at IS NULL AND due_at <= clock_timestamp()"
     " ORDER BY due_at LIMIT :limit FOR UPDATE SKIP LOCKED) due"
     " WHERE o.tenant = due.tenant AND o.event_id = due.event_id AND o.topic = due.topic"
-    " RETURNING o.tenant, o.event_id, o.topic, o.reference, o.attempts"
+    " RETURNING o.tenant, o.event_id, o.topic, o.reference, o.attempts, o.created_at"
 )
 _LAG = (
     "SELECT count(*) AS waiting, COALESCE(extract(epoch FROM clock_timestamp() - min(created_at)), 0) AS seconds"

@@ -1,14 +1,15 @@
 """Reviews: what a person is asked to decide, one version of one intent at a time, built from rows."""
 
 import json
+import re
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memory import journal, runs, withdrawal
 from memory.database import change, many, one
-from memory.keys import Keys, Subject
-from perdure.errors import NotFound, RunEnded
+from memory.keys import Keys, Subject, sealing_subject
+from perdure.errors import InvalidInput, NotFound, RunEnded
 from perdure.ids import derived, digest
 from perdure.masked import MaskedText
 from perdure.messages import EvidenceRef, Principal, ReviewChange, ReviewDetail, ReviewRequest, ReviewState
@@ -35,9 +36,10 @@ def review_digest(request: ReviewRequest, version: int) -> str:
 async def open_review(connection: AsyncConnection, keys: Keys, request: ReviewRequest) -> ReviewState:
     """Open a review, or find the one of this opening. What stood open for the intent is withdrawn.
 
-    Raises ``RunEnded``.
+    Raises ``RunEnded``, and ``InvalidInput`` for an amount that is none.
     """
     principal, tenant = request.principal, request.principal.tenant
+    _refuse_odd_amount(request.amount)
     run = await runs.find(connection, tenant, request.run_id, lock=True)
     name = review_id(tenant, request.run_id, request.opening)
     if await one(connection, "SELECT 1 AS known FROM perdure.reviews WHERE tenant = :tenant AND review_id = :id",
@@ -68,6 +70,11 @@ async def open_review(connection: AsyncConnection, keys: Keys, request: ReviewRe
     return await read(connection, keys, tenant, name)
 
 
+def _refuse_odd_amount(amount: str | None) -> None:
+    if amount is not None and not re.fullmatch(r"\d{1,18}(\.\d{1,9})?", amount):
+        raise InvalidInput("an amount is a plain decimal that is not negative")
+
+
 async def _version(
     connection: AsyncConnection, keys: Keys, request: ReviewRequest, subject: Subject
 ) -> tuple[int, int | None]:
@@ -78,7 +85,8 @@ async def _version(
         return newest["version"], newest["version"] - 1 or None
     version = 1 if newest is None else newest["version"] + 1
     aad = f"intent|{request.intent_id}|{version}".encode()
-    content = await keys.seal(connection, tenant, subject, _bytes(request.arguments), aad)
+    shown = request.arguments | {"object": f"{request.object_type}:{request.object_id}"}
+    content = await keys.seal(connection, tenant, subject, _bytes(shown), aad)
     await change(
         connection, _ADD_INTENT, tenant=tenant, intent_id=request.intent_id, version=version, run_id=request.run_id,
         route=request.route, step=request.step, action=request.action, tool=request.tool,
@@ -109,7 +117,7 @@ async def detail(connection: AsyncConnection, keys: Keys, tenant: str, name: str
     row = await one(connection, f"{_SELECT} AND r.review_id = :id", tenant=tenant, id=name)
     if row is None:
         raise NotFound("there is no such review", review=name)
-    subject = _subject(row)
+    subject = sealing_subject(row)
     shown = json.loads(await keys.open(connection, tenant, subject, row["content"], f"review|{name}".encode()))
     proposed = await _intent(connection, keys, tenant, row["intent_id"], row["version"], subject)
     before: dict[str, Any] = {}
@@ -170,15 +178,9 @@ async def _intent(
     row = await one(connection, _INTENT, tenant=tenant, intent_id=intent_id, version=version)
     assert row is not None
     aad = f"intent|{intent_id}|{version}".encode()
-    arguments = json.loads(await keys.open(connection, tenant, subject, row["content"], aad))
+    shown: dict[str, Any] = json.loads(await keys.open(connection, tenant, subject, row["content"], aad))
     limits = {"amount": row["amount"], "currency": row["currency"]}
-    return arguments | {f"limit.{key}": str(value) for key, value in limits.items() if value is not None}
-
-
-def _subject(row: Any) -> Subject:
-    if row["subject_type"] is None:
-        return "run", row["run_id"]
-    return row["subject_type"], row["subject_id"]
+    return shown | {f"limit.{key}": str(value) for key, value in limits.items() if value is not None}
 
 
 async def _state(connection: AsyncConnection, keys: Keys, tenant: str, row: dict[str, Any]) -> ReviewState:
@@ -187,7 +189,7 @@ async def _state(connection: AsyncConnection, keys: Keys, tenant: str, row: dict
     if row["comment"] is not None:
         aad = f"comment|{row['review_id']}".encode()
         comment = MaskedText.model_validate_json(
-            await keys.open(connection, tenant, _subject(row), row["comment"], aad)
+            await keys.open(connection, tenant, sealing_subject(row), row["comment"], aad)
         )
     amount = None if row["amount"] is None else str(row["amount"])
     return ReviewState.model_validate(values | {"comment": comment, "amount": amount})

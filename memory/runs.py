@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memory import journal, withdrawal
 from memory.database import Database, change, many, one
-from memory.keys import Keys, Subject
+from memory.keys import Keys, Subject, sealing_subject
 from memory.outbox import enqueue
 from memory.routes import StoredRoute
 from perdure.errors import IdempotencyMismatch, NotFound, RunEnded
@@ -50,10 +50,8 @@ class RunRow:
 
     @property
     def sealed_for(self) -> Subject:
-        """Whose key seals what is written about this run: its subject's, or its own."""
-        if self.subject_type is None or self.subject_id is None:
-            return "run", self.run_id
-        return self.subject_type, self.subject_id
+        """Whose key seals what is written about this run."""
+        return sealing_subject(vars(self))
 
 
 class Runs:
@@ -68,7 +66,7 @@ class Runs:
     ) -> None:
         """Write a run down. A repeat changes nothing; the same id with another route or input is refused.
 
-        Raises ``IdempotencyMismatch``, and ``RunEnded`` when the run of this id is over.
+        Raises ``IdempotencyMismatch``.
         """
         given = digest({"route": start.route, "version": stored.version, "input": start.input})
         async with self._database.transaction(principal) as connection:
@@ -111,15 +109,19 @@ class Runs:
         """Commit a message to a run, with all that it undoes; returns the event's id. A repeat returns the first one.
 
         Pending reviews and unused grants that rest on a field of the message are withdrawn in the same transaction.
-        Raises ``NotFound`` and ``RunEnded``.
+        Raises ``NotFound``, ``RunEnded`` and ``IdempotencyMismatch``.
         """
         event_id = derived(principal.tenant, run_id, message.id)
         async with self._database.transaction(principal) as connection:
             row = await find(connection, principal.tenant, run_id, lock=True)
-            if await one(connection, _KNOWN, tenant=principal.tenant, event_id=event_id) is not None:
-                return event_id
-            _refuse_over(row)
             payload = message.model_dump(mode="json")
+            known = await journal.find(connection, self._keys, principal.tenant, event_id)
+            if known is not None:
+                if known.payload != payload:
+                    raise IdempotencyMismatch("a message with this id said something else", run=run_id)
+                return event_id
+            if row.status in OVER:
+                raise RunEnded("the run has ended", run=run_id)
             await self._note(connection, principal, row, _RECEIVED[message.kind], payload, event_id=event_id)
             if message.kind in ("hold", "resume"):
                 await change(
@@ -204,22 +206,17 @@ async def find(connection: AsyncConnection, tenant: str, run_id: str, *, lock: b
     return RunRow(**row)
 
 
-def _refuse_over(row: RunRow) -> None:
-    if row.status in OVER:
-        raise RunEnded("the run has ended", run=row.run_id)
-
-
-_COLUMNS = ", ".join(RunRow.__dataclass_fields__)
+_STATUS = "CASE WHEN held THEN 'held' ELSE status END"
+_COLUMNS = ", ".join(f"{_STATUS} AS status" if name == "status" else name for name in RunRow.__dataclass_fields__)
 _OPEN = (
     "INSERT INTO perdure.runs (tenant, run_id, route, route_version, input_digest, subject_type, subject_id, status,"
     " started_by, execution) VALUES (:tenant, :run_id, :route, :version, :digest, :subject_type, :subject_id, 'running',"
     " :by, :execution) ON CONFLICT (tenant, run_id) DO NOTHING RETURNING run_id"
 )
 _DIGEST = "SELECT input_digest FROM perdure.runs WHERE tenant = :tenant AND run_id = :run_id"
-_KNOWN = "SELECT event_id FROM perdure.journal WHERE tenant = :tenant AND event_id = :event_id"
 _FIND = f"SELECT {_COLUMNS} FROM perdure.runs WHERE tenant = :tenant AND run_id = :run_id"
 _LIST = (
-    f"SELECT {_COLUMNS} FROM perdure.runs WHERE tenant = :tenant AND (CAST(:status AS text) IS NULL OR status = :status)"
+    f"SELECT {_COLUMNS} FROM perdure.runs WHERE tenant = :tenant AND (CAST(:status AS text) IS NULL OR {_STATUS} = :status)"
     " AND (CAST(:route AS text) IS NULL OR route = :route) AND (CAST(:after AS text) IS NULL OR (started_at, run_id) <"
     " (SELECT started_at, run_id FROM perdure.runs WHERE tenant = :tenant AND run_id = :after))"
     " ORDER BY started_at DESC, run_id DESC LIMIT :limit"
