@@ -1,14 +1,15 @@
 """The one door to PostgreSQL: a transaction in which the tenant, the actor and the purpose are set."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import CursorResult, create_engine, make_url, text
+from sqlalchemy import CursorResult, RowMapping, TextClause, create_engine, make_url, text
 from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
@@ -21,7 +22,8 @@ _SET = text(
     " set_config('perdure.purpose', :purpose, true)"
 )
 _POWERS = text(
-    "SELECT to_regclass('perdure.journal') IS NOT NULL, EXISTS (SELECT FROM pg_roles r WHERE (r.rolsuper OR r.rolbypassrls)"
+    "SELECT to_regclass('perdure.journal') IS NOT NULL,"
+    " EXISTS (SELECT FROM pg_roles r WHERE (r.rolsuper OR r.rolbypassrls)"
     " AND pg_has_role(session_user, r.oid, 'MEMBER')) OR EXISTS (SELECT FROM pg_class c WHERE c.relkind IN ('r', 'p')"
     " AND c.relnamespace = to_regnamespace('perdure') AND (pg_has_role(session_user, c.relowner, 'MEMBER')"
     " OR NOT (c.relrowsecurity AND c.relforcerowsecurity)))"
@@ -103,20 +105,25 @@ class Database:
         await self._engine.dispose()
 
 
-async def one(connection: AsyncConnection, sql: str, **parameters: Any) -> Mapping[str, Any] | None:
+@lru_cache(maxsize=1000)
+def _statement(sql: str) -> TextClause:
+    """Parsed once: every statement is a constant of its module."""
+    return text(sql)
+
+
+async def one(connection: AsyncConnection, sql: str, **parameters: Any) -> RowMapping | None:
     """The only row of a statement, or None."""
-    row = (await connection.execute(text(sql), parameters)).mappings().one_or_none()
-    return None if row is None else dict(row)
+    return (await connection.execute(_statement(sql), parameters)).mappings().one_or_none()
 
 
 async def many(connection: AsyncConnection, sql: str, **parameters: Any) -> list[dict[str, Any]]:
     """All rows of a statement."""
-    return [dict(row) for row in (await connection.execute(text(sql), parameters)).mappings()]
+    return [dict(row) for row in (await connection.execute(_statement(sql), parameters)).mappings()]
 
 
 async def change(connection: AsyncConnection, sql: str, **parameters: Any) -> int:
     """How many rows a statement changed."""
-    result = await connection.execute(text(sql), parameters)
+    result = await connection.execute(_statement(sql), parameters)
     assert isinstance(result, CursorResult)
     return result.rowcount
 

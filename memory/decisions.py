@@ -120,7 +120,8 @@ def _payload(principal: Principal, decision: Decision) -> dict[str, Any]:
 
 
 _LOCK = (
-    "SELECT r.run_id, r.route, r.status, r.intent_version, r.digest, r.approvers, r.decision_id, r.decided_by, r.grant_id,"
+    "SELECT r.run_id, r.route, r.status, r.intent_version, r.digest, r.approvers, r.decision_id, r.decided_by,"
+    " r.grant_id,"
     " r.cancelled_because, r.expires_at <= clock_timestamp() AS late, n.status AS run_status, n.route_version,"
     " n.subject_type, n.subject_id FROM perdure.runs n JOIN perdure.reviews r"
     " ON n.tenant = r.tenant AND n.run_id = r.run_id WHERE r.tenant = :tenant AND r.review_id = :id FOR UPDATE OF n, r"
@@ -131,10 +132,12 @@ _DECIDE = (
     " decided AS (UPDATE perdure.reviews SET status = :status, decided_at = clock_timestamp(), decided_by = :by,"
     " identity = :identity, decision_id = :decision_id, comment = :comment, grant_id = :grant_id"
     " WHERE tenant = :tenant AND review_id = :id RETURNING *),"
-    " granted AS (INSERT INTO perdure.grants (tenant, grant_id, review_id, run_id, intent_id, intent_version, action, tool,"
+    " granted AS (INSERT INTO perdure.grants (tenant, grant_id, review_id, run_id, intent_id, intent_version,"
+    " action, tool,"
     " object_type, object_id, arguments_digest, amount_left, currency, uses_left, rests_on, approved_by, expires_at)"
     " SELECT r.tenant, r.grant_id, r.review_id, r.run_id, i.intent_id, i.version, i.action, i.tool, i.object_type,"
-    " i.object_id, i.arguments_digest, i.amount, i.currency, i.uses, r.rests_on, r.decided_by, r.expires_at FROM decided r"
+    " i.object_id, i.arguments_digest, i.amount, i.currency, i.uses, r.rests_on, r.decided_by, r.expires_at FROM"
+    " decided r"
     " JOIN perdure.intents i ON i.tenant = r.tenant AND i.intent_id = r.intent_id AND i.version = r.intent_version"
     f" WHERE r.grant_id IS NOT NULL), noted AS ({journal.written()}) {ENQUEUE}"
 )

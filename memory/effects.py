@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,7 +11,7 @@ from memory.database import change, many, one
 from memory.keys import Keys, Subject, sealing_subject
 from perdure.errors import GrantExceeded, GrantExpired, LeaseLost, NotFound, PerdureError, RunEnded, SubjectHeld
 from perdure.ids import digest, effect_key
-from perdure.messages import EffectResult, Principal, Reservation, ReserveRequest, SettleRequest
+from perdure.messages import EffectResult, Reservation, ReserveRequest, SettleRequest
 from perdure.names import Event, Stream
 
 
@@ -181,12 +180,13 @@ def _reserved(request: ReserveRequest, fence: int) -> dict[str, Any]:
 
 
 _LOCK = (
-    "SELECT g.run_id, g.intent_id, g.intent_version, g.arguments_digest, g.amount_left, g.uses_left, g.revoked_at, i.uses,"
+    "SELECT g.run_id, g.intent_id, g.intent_version, g.arguments_digest, g.amount_left, g.uses_left, g.revoked_at,"
+    " i.uses,"
     " i.amount AS consumes, g.expires_at <= clock_timestamp() AS late, n.route, n.status AS run_status, n.held,"
     " n.subject_type, n.subject_id, EXISTS (SELECT FROM perdure.effects WHERE tenant = :tenant AND key = :key) AS known"
     " FROM perdure.runs n JOIN perdure.grants g ON n.tenant = g.tenant AND n.run_id = g.run_id"
     " JOIN perdure.intents i ON i.tenant = g.tenant AND i.intent_id = g.intent_id AND i.version = g.intent_version"
-    " WHERE g.tenant = :tenant AND g.grant_id = :grant_id AND g.run_id = :run_id FOR SHARE OF n FOR UPDATE OF g"
+    " WHERE g.tenant = :tenant AND g.grant_id = :grant_id AND g.run_id = :run_id FOR UPDATE OF g"
 )
 """``known`` may be out of date once the lock was waited for; ``_TAKE`` looks again."""
 _LOCK_EFFECT = (
@@ -198,8 +198,10 @@ _TAKE = (
     " amount_left = amount_left - CAST(:amount AS numeric) WHERE tenant = :tenant AND grant_id = :grant_id"
     " AND NOT EXISTS (SELECT FROM perdure.effects WHERE tenant = :tenant AND key = :key) RETURNING *),"
     " taken AS (INSERT INTO perdure.effects (tenant, key, run_id, grant_id, intent_id, intent_version, action, tool,"
-    " object_type, object_id, arguments_digest, status, holder, fence, not_after, leased_until) SELECT tenant, :key, run_id,"
-    " grant_id, intent_id, intent_version, action, tool, object_type, object_id, arguments_digest, 'reserved', :holder, 1,"
+    " object_type, object_id, arguments_digest, status, holder, fence, not_after, leased_until) SELECT tenant,"
+    " :key, run_id,"
+    " grant_id, intent_id, intent_version, action, tool, object_type, object_id, arguments_digest, 'reserved',"
+    " :holder, 1,"
     " expires_at, clock_timestamp() + make_interval(secs => :seconds) FROM used RETURNING not_after, leased_until),"
     f" noted AS ({journal.written(also_from='taken')}) SELECT not_after, leased_until FROM taken"
 )

@@ -33,7 +33,7 @@ async def entry(
     principal: Principal,
     stream: Stream,
     stream_id: str,
-    type: Event,
+    kind: Event,
     payload: dict[str, Any],
     subject: Subject,
     *,
@@ -49,7 +49,7 @@ async def entry(
         "event_id": event_id,
         "event_stream": stream.value,
         "event_stream_id": stream_id,
-        "event_type": type.value,
+        "event_type": kind.value,
         "event_payload": sealed,
         "event_subject_type": subject[0],
         "event_subject_id": subject[1],
@@ -64,7 +64,8 @@ def written(also_from: str = "", condition: str = "true") -> str:
     names another part without whose row nothing is written."""
     return (
         "INSERT INTO perdure.journal (tenant, stream_type, stream_id, version, event_id, type, payload, subject_type,"
-        " subject_id, actor, process, policy_version) SELECT :tenant, :event_stream, :event_stream_id, newest.version + 1,"
+        " subject_id, actor, process, policy_version) SELECT :tenant, :event_stream, :event_stream_id,"
+        " newest.version + 1,"
         " :event_id, :event_type, :event_payload, :event_subject_type, :event_subject_id, :event_actor, :event_process,"
         " :event_policy FROM (SELECT COALESCE(max(version), 0) AS version FROM perdure.journal WHERE tenant = :tenant"
         f" AND stream_type = :event_stream AND stream_id = :event_stream_id) newest{also_from and ', ' + also_from}"
@@ -78,7 +79,7 @@ async def append(
     principal: Principal,
     stream: Stream,
     stream_id: str,
-    type: Event,
+    kind: Event,
     payload: dict[str, Any],
     subject: Subject,
     *,
@@ -92,7 +93,7 @@ async def append(
     Raises ``VersionConflict`` when the stream is not at ``expected_version``.
     """
     event = await entry(
-        connection, keys, principal, stream, stream_id, type, payload, subject,
+        connection, keys, principal, stream, stream_id, kind, payload, subject,
         process=process, policy_version=policy_version, event_id=event_id,
     )  # fmt: skip
     if expected_version is None:

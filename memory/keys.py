@@ -1,15 +1,15 @@
-"""Keys: a subject's key wrapped by its tenant's key, wrapped by a key provider. Destroying one destroys what it sealed."""
+"""Keys: a subject's wrapped by its tenant's, that by a provider's; to destroy one is to destroy what it sealed."""
 
 import os
 import secrets
 import time
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from sqlalchemy import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memory.database import change, one
@@ -21,7 +21,7 @@ Subject = tuple[str, str]
 """Type and id."""
 
 
-def sealing_subject(run: Mapping[str, Any]) -> Subject:
+def sealing_subject(run: RowMapping | dict[str, Any]) -> Subject:
     """Whose key seals what is written about a run: its subject's, or its own."""
     if run["subject_type"] is None:
         return "run", run["run_id"]
@@ -138,7 +138,7 @@ class Keys:
         known = self._remembered.get(name)
         return (known[0], known[1]) if known and time.monotonic() < known[2] else None
 
-    def _remember(self, name: tuple[str, ...], row: Mapping[str, Any], key: bytes) -> tuple[str, bytes]:
+    def _remember(self, name: tuple[str, ...], row: RowMapping, key: bytes) -> tuple[str, bytes]:
         if row["committed"]:  # one that this transaction made may yet be rolled back
             if len(self._remembered) >= REMEMBERED_KEYS:
                 self._remembered.clear()

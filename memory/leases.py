@@ -88,7 +88,8 @@ _ACQUIRE = (
     "INSERT INTO perdure.leases AS held (tenant, name, purpose, holder, fence, expires_at)"
     f" VALUES (:tenant, :name, :purpose, :holder, 1, {_UNTIL}) ON CONFLICT (tenant, name) DO UPDATE SET"
     " purpose = excluded.purpose, holder = excluded.holder, expires_at = excluded.expires_at,"
-    " fence = held.fence + CASE WHEN held.holder = excluded.holder AND held.purpose = excluded.purpose AND held.expires_at > clock_timestamp() THEN 0 ELSE 1 END"
+    " fence = held.fence + CASE WHEN held.holder = excluded.holder AND held.purpose = excluded.purpose AND"
+    " held.expires_at > clock_timestamp() THEN 0 ELSE 1 END"
     " WHERE held.holder IS NULL OR held.holder = excluded.holder OR held.expires_at <= clock_timestamp()"
     f" RETURNING {_COLUMNS}"
 )

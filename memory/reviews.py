@@ -202,8 +202,10 @@ def _bytes(value: Any) -> bytes:
 _OPEN = (
     "WITH waiting AS (UPDATE perdure.runs SET status = 'waiting', step = :step, waiting_for = :waiting_for,"
     " waiting_since = clock_timestamp() WHERE tenant = :tenant AND run_id = :run_id)"
-    " INSERT INTO perdure.reviews (tenant, review_id, run_id, route, step, opening, intent_id, intent_version, digest, status,"
-    " approvers, rests_on, content, previous_version, opened_at, expires_at, warn_at) SELECT :tenant, :id, :run_id, :route,"
+    " INSERT INTO perdure.reviews (tenant, review_id, run_id, route, step, opening, intent_id, intent_version,"
+    " digest, status,"
+    " approvers, rests_on, content, previous_version, opened_at, expires_at, warn_at) SELECT :tenant, :id, :run_id,"
+    " :route,"
     " :step, :opening, :intent_id, :version, :digest, 'pending', CAST(:approvers AS text[]), CAST(:rests_on AS text[]),"
     " :content, :previous, t.now, t.now + make_interval(secs => :seconds),"
     " t.now + make_interval(secs => :seconds) - make_interval(secs => CAST(:warn AS double precision))"
@@ -214,7 +216,8 @@ _NEWEST = (
     " ORDER BY version DESC LIMIT 1"
 )
 _ADD_INTENT = (
-    "INSERT INTO perdure.intents (tenant, intent_id, version, run_id, route, step, action, tool, object_type, object_id,"
+    "INSERT INTO perdure.intents (tenant, intent_id, version, run_id, route, step, action, tool, object_type,"
+    " object_id,"
     " arguments_digest, content, amount, currency, uses) VALUES (:tenant, :intent_id, :version, :run_id, :route, :step,"
     " :action, :tool, :object_type, :object_id, :digest, :content, CAST(:amount AS numeric), :currency, :uses)"
 )
@@ -223,7 +226,8 @@ _INTENT = (
     " WHERE tenant = :tenant AND intent_id = :intent_id AND version = :version"
 )
 _SELECT = (
-    "SELECT r.review_id, r.run_id, r.route, r.step, r.intent_id, r.intent_version AS version, r.digest, r.status, i.action,"
+    "SELECT r.review_id, r.run_id, r.route, r.step, r.intent_id, r.intent_version AS version, r.digest, r.status,"
+    " i.action,"
     " i.object_type, i.object_id, i.amount, i.currency, i.uses, r.approvers, r.opened_at, r.expires_at, r.warn_at,"
     " r.decided_at, r.decided_by, r.identity, r.decision_id, r.comment, r.grant_id, r.cancelled_because, r.content,"
     " r.previous_version, n.subject_type, n.subject_id FROM perdure.reviews r"

@@ -210,13 +210,15 @@ _STATUS = "CASE WHEN held THEN 'held' ELSE status END"
 _COLUMNS = ", ".join(f"{_STATUS} AS status" if name == "status" else name for name in RunRow.__dataclass_fields__)
 _OPEN = (
     "INSERT INTO perdure.runs (tenant, run_id, route, route_version, input_digest, subject_type, subject_id, status,"
-    " started_by, execution) VALUES (:tenant, :run_id, :route, :version, :digest, :subject_type, :subject_id, 'running',"
+    " started_by, execution) VALUES (:tenant, :run_id, :route, :version, :digest, :subject_type, :subject_id,"
+    " 'running',"
     " :by, :execution) ON CONFLICT (tenant, run_id) DO NOTHING RETURNING run_id"
 )
 _DIGEST = "SELECT input_digest FROM perdure.runs WHERE tenant = :tenant AND run_id = :run_id"
 _FIND = f"SELECT {_COLUMNS} FROM perdure.runs WHERE tenant = :tenant AND run_id = :run_id"
 _LIST = (
-    f"SELECT {_COLUMNS} FROM perdure.runs WHERE tenant = :tenant AND (CAST(:status AS text) IS NULL OR {_STATUS} = :status)"
+    f"SELECT {_COLUMNS} FROM perdure.runs WHERE tenant = :tenant AND (CAST(:status AS text) IS NULL OR {_STATUS} ="
+    " :status)"
     " AND (CAST(:route AS text) IS NULL OR route = :route) AND (CAST(:after AS text) IS NULL OR (started_at, run_id) <"
     " (SELECT started_at, run_id FROM perdure.runs WHERE tenant = :tenant AND run_id = :after))"
     " ORDER BY started_at DESC, run_id DESC LIMIT :limit"

@@ -121,15 +121,17 @@ class HandWrittenRefund:
 
 
 async def local(name: str, request: object, result: type[T]) -> T:
-    return await workflow.execute_local_activity(
+    answer: T = await workflow.execute_local_activity(
         name, request, result_type=result, start_to_close_timeout=timedelta(seconds=15), retry_policy=RETRY
     )
+    return answer
 
 
 async def remote(name: str, request: object, result: type[T]) -> T:
-    return await workflow.execute_activity(
+    answer: T = await workflow.execute_activity(
         name, request, result_type=result, start_to_close_timeout=timedelta(seconds=15), retry_policy=RETRY
     )
+    return answer
 
 
 async def serve() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,7 @@ async def test_an_approval_makes_a_grant_an_event_and_a_wake_up(
     [({"version": 2}, "ReviewStale"), ({"digest": "0" * 64}, "ReviewStale"), ({"version": 0}, "ReviewStale")],
 )
 async def test_another_version_or_digest_is_stale(
-    scene: Scene, approver: Principal, database: Database, keys: Keys, changed: dict[str, object], refusal: str
+    scene: Scene, approver: Principal, database: Database, keys: Keys, changed: dict[str, Any], refusal: str
 ) -> None:
     state = await scene.opened()
     outcome = await scene.ledger.decide(approver, decision(state, **changed))
@@ -151,7 +152,7 @@ async def test_an_abandoned_run_loses_its_grants(scene: Scene, approver: Princip
         row = await one(
             connection, "SELECT revoked_because FROM perdure.grants WHERE grant_id = :id", id=state.grant_id
         )
-    assert row == {"revoked_because": "its workflow is gone"}
+    assert row is not None and dict(row) == {"revoked_because": "its workflow is gone"}
     assert (await scene.runs.get(scene.principal, "r1")).status == "terminated"
 
 

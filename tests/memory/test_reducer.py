@@ -26,7 +26,7 @@ def test_input_is_kept_as_given() -> None:
 @pytest.mark.parametrize(
     ("raw", "error"),
     [
-        ({key: INPUT[key] for key in ("customer_id", "order_id")}, InvalidInput),
+        ({key: INPUT[key] for key in ("customer_id", "complaint")}, InvalidInput),
         (INPUT | {"mood": "bad"}, InvalidInput),
         (INPUT | {"order_id": 7}, InvalidInput),
         (INPUT | {"order_id": None}, InvalidInput),
