@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 
+from pydantic import ValidationError
 from temporalio import activity
 
 from memory.reducer import validate_input
@@ -10,7 +11,7 @@ from memory.routes import Routes, StoredRoute
 from memory.runs import Runs
 from perdure import names
 from perdure.calls import CheckSeals, EndRun, OpenRun
-from perdure.errors import NotFound
+from perdure.errors import NotFound, UnmaskedText
 from perdure.masked import MaskedText
 from perdure.messages import OpenedRun, Principal, RunInput, ToolBinding
 from perdure.route import ApprovalStep, Route, ToolName, ToolStep
@@ -67,7 +68,11 @@ class RunActivities:
     async def check_seals(self, request: CheckSeals) -> None:
         """Refuse personal text that masking did not make."""
         for field, text in request.texts.items():
-            await self._seals.verify(request.principal, MaskedText.model_validate(text), field)
+            try:
+                masked = MaskedText.model_validate(text)
+            except ValidationError:
+                raise UnmaskedText(f"{field} is personal and must be masked text", field=field) from None
+            await self._seals.verify(request.principal, masked, field)
 
     async def _version(self, principal: Principal, start: RunInput) -> int | None:
         """The version that was pinned when this run first opened, even if a newer one came since."""

@@ -21,7 +21,7 @@ class OpenRun(Message):
 
 
 class EndRun(Message):
-    """Input of ``end_run``: the result and everything that was owed. A run that could not begin was never ``opened``."""
+    """Input of ``end_run``: the result and everything that was owed. A run that could not begin is not ``opened``."""
 
     principal: Principal
     run_id: str

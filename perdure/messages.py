@@ -125,7 +125,7 @@ class ReviewRequest(Message):
     uses: int = 1
     evidence: tuple[EvidenceRef, ...] = ()
     rests_on: tuple[str, ...] = ()
-    """All fields that the arguments, the object and the evidence are built from: a change of one withdraws the review."""
+    """All fields that arguments, object and evidence are built from: a change of one withdraws the review."""
     future_uses: tuple[str, ...] = ()
     approvers: tuple[str, ...]
     expires_after: timedelta
@@ -152,8 +152,8 @@ class Decision(Message):
 
 
 class DecisionOutcome(Message):
-    """What became of a decision. ``refusal`` is the name of the error, such as ``ReviewStale``; ``first`` is the verdict
-    that was accepted before, if one was."""
+    """What became of a decision. ``refusal`` is the name of the error, such as ``ReviewStale``; ``first`` is the
+    verdict that was accepted before, if one was."""
 
     review_id: str
     decision_id: str
@@ -238,8 +238,8 @@ class ReserveRequest(Message):
 class Reservation(Message):
     """Result of ``reserve_effect``.
 
-    ``fresh``: nobody executed it yet. ``resumed``: an earlier holder may have; ask the target first. ``in_flight``: another
-    holder has it until ``leased_until``. ``final``: it has its one result, in ``result``.
+    ``fresh``: nobody executed it yet. ``resumed``: an earlier holder may have; ask the target first. ``in_flight``:
+    another holder has it until ``leased_until``. ``final``: it has its one result, in ``result``.
     """
 
     status: Literal["fresh", "resumed", "in_flight", "final"]
@@ -251,10 +251,10 @@ class Reservation(Message):
 
 
 class ToolCall(Message):
-    """Input of a tool's activity. ``sets``: field -> dotted path in the result. ``key`` and ``not_after`` only for effects.
+    """Input of a tool's activity. ``sets``: field -> dotted path in the result. ``key``, ``not_after``: only for effects.
 
-    ``resumed``: an earlier attempt may have reached the target, so look it up before anything else. ``personal``: fields
-    whose values must be ``MaskedText``. ``timeout`` bounds one request to the target.
+    ``resumed``: an earlier attempt may have reached the target, so look it up before anything else. ``personal``:
+    fields whose values must be ``MaskedText``. ``timeout`` bounds one request to the target.
     """
 
     tenant: Tenant
@@ -325,7 +325,8 @@ class ModelAnswer(Message):
 
 
 class Obligation(Message):
-    """An open task or approval with an owner. It ends as done, refused, expired, cancelled or handed off, never by silence."""
+    """An open task or approval with an owner. It ends as done, refused, expired, cancelled or handed off, and never by
+    silence."""
 
     id: str
     kind: Literal["approval", "wait", "handoff", "unknown_effect"]

@@ -121,17 +121,15 @@ class Journey(Recollection):
         return outcome
 
     async def _take(self, message: RunMessage) -> None:
+        """Take a message in once. Also one that is refused makes us look again at what rests on its fields: the database
+        withdrew that when the message was committed."""
         if message.id in self.process.seen:
             return
-        refused = self.process.refused_messages
         try:
             await self._check_seals(message)
+            self.happens(Received(message=message, step=self.step, at=workflow.now()))
         except PerdureError as refusal:
             self.mail.refuse(f"message {message.id}: {type(refusal).__name__}")
-            return
-        self.happens(Received(message=message, step=self.step, at=workflow.now()))
-        if self.process.refused_messages != refused:
-            return
         for field in message.fields:
             self._touches[field] = self._touches.get(field, 0) + 1
         for name, approved in self.approved.items():
@@ -139,9 +137,10 @@ class Journey(Recollection):
                 self.approved[name] = approved.model_copy(update={"fingerprint": None})
 
     async def _check_seals(self, message: RunMessage) -> None:
-        personal = {field: message.fields[field] for field in self.personal(message.fields)}
-        if personal:
-            await errands.check_seals(CheckSeals(principal=self.principal, texts=personal))
+        """Whether masking made the personal texts; what is no masked text at all the reducer refuses."""
+        texts = {field: message.fields[field] for field in self.personal(message.fields)}
+        if texts and all(isinstance(text, dict) for text in texts.values()):
+            await errands.check_seals(CheckSeals(principal=self.principal, texts=texts))
 
     # ------------------------------------------------------------ waiting
 
