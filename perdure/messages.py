@@ -251,7 +251,7 @@ class Reservation(Message):
 
 
 class ToolCall(Message):
-    """Input of a tool's activity. ``sets``: field -> dotted path in the result. ``key``, ``not_after``: only for effects.
+    """Input of a tool's activity. ``sets``: field -> dotted path in the result. ``key``, ``not_after``: for effects.
 
     ``resumed``: an earlier attempt may have reached the target, so look it up before anything else. ``personal``:
     fields whose values must be ``MaskedText``. ``timeout`` bounds one request to the target.

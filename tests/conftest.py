@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from temporalio.client import Client
+from temporalio.common import SearchAttributeKey
+from temporalio.testing import WorkflowEnvironment
 
 import embedded
 from memory.database import Database, migrate
@@ -17,6 +20,8 @@ from memory.routes import Routes
 from memory.runs import Runs
 from perdure.keyring import KeyRing
 from perdure.messages import Principal
+from perdure.temporal import data_converter
+from tests.stage import Stage, staged
 
 SETTLE_SECONDS = 0.5
 
@@ -87,6 +92,38 @@ def runs(database: Database, keys: Keys) -> Runs:
 @pytest.fixture
 def routes(database: Database, keys: Keys) -> Routes:
     return Routes(database, keys)
+
+
+@pytest.fixture(scope="session")
+async def temporal(codec_ring: KeyRing) -> AsyncIterator[Client]:
+    """A client of a real Temporal server, with our converter."""
+    attributes = [SearchAttributeKey.for_keyword(name) for name in embedded.SEARCH_ATTRIBUTES]
+    async with await WorkflowEnvironment.start_local(
+        dev_server_existing_path=embedded.executable("temporal"),
+        search_attributes=attributes,
+        data_converter=data_converter(codec_ring),
+        dev_server_log_level="error",
+    ) as environment:
+        yield environment.client
+
+
+@pytest.fixture(scope="session")
+def codec_ring() -> KeyRing:
+    return KeyRing.generate("codec1")
+
+
+@pytest.fixture
+async def stage(
+    temporal: Client,
+    database: Database,
+    relay_database: Database,
+    keys: Keys,
+    postgres: embedded.Postgres,
+    tmp_path: Path,
+) -> AsyncIterator[Stage]:
+    """A tenant with the refund route."""
+    async with staged(temporal, database, relay_database, keys, postgres, tmp_path) as stage:
+        yield stage
 
 
 @pytest.fixture(scope="session")

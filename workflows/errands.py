@@ -170,10 +170,10 @@ async def _remote(name: str, request: object, result: type[T], **options: Any) -
 
 async def _translated(work: Coroutine[Any, Any, T]) -> T:
     """An activity's failure as the error it began as. What is not ours is an answer that was lost; its message may hold
-    values and is left behind."""
+    values and is left behind. A local activity's failure comes as it is, any other wrapped."""
     try:
         return await work
-    except exceptions.ActivityError as error:
+    except (exceptions.ActivityError, exceptions.ApplicationError) as error:
         if exceptions.is_cancelled_exception(error):
             raise asyncio.CancelledError from None
         raise _meaning(error) from None
@@ -187,11 +187,12 @@ def refusal(reason: str) -> PerdureError:
     return _BY_NAME[name](message) if name in _BY_NAME else StepRefused(reason)
 
 
-def _meaning(error: exceptions.ActivityError) -> PerdureError:
-    cause = error.cause
-    if isinstance(cause, exceptions.ApplicationError) and cause.type in _BY_NAME:
-        return _BY_NAME[cause.type](cause.message)
+def _meaning(error: exceptions.ActivityError | exceptions.ApplicationError) -> PerdureError:
+    cause = error.cause if isinstance(error, exceptions.ActivityError) else error
+    name = error.activity_type if isinstance(error, exceptions.ActivityError) else "an activity"
+    if isinstance(cause, exceptions.ApplicationError):
+        known = _BY_NAME.get(cause.type or "")
+        return known(cause.message) if known else AnswerLost(f"{name} did not answer: {cause.type or 'failure'}")
     if isinstance(cause, exceptions.TimeoutError) and cause.type == exceptions.TimeoutType.SCHEDULE_TO_START:
-        return ToolUnavailable(f"no worker took {error.activity_type} in time")
-    what = (cause.type or "failure") if isinstance(cause, exceptions.ApplicationError) else type(cause).__name__
-    return AnswerLost(f"{error.activity_type} did not answer: {what}")
+        return ToolUnavailable(f"no worker took {name} in time")
+    return AnswerLost(f"{name} did not answer: {type(cause).__name__}")

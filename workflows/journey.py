@@ -121,7 +121,7 @@ class Journey(Recollection):
         return outcome
 
     async def _take(self, message: RunMessage) -> None:
-        """Take a message in once. Also one that is refused makes us look again at what rests on its fields: the database
+        """Take a message in once. Also a refused one makes us look again at what rests on its fields: the database
         withdrew that when the message was committed."""
         if message.id in self.process.seen:
             return
