@@ -22,7 +22,7 @@ _SET = text(
     " set_config('perdure.purpose', :purpose, true)"
 )
 _POWERS = text(
-    "SELECT to_regclass('perdure.journal') IS NOT NULL,"
+    "SELECT EXISTS (SELECT FROM pg_class WHERE relname = 'journal' AND relnamespace = to_regnamespace('perdure')),"
     " EXISTS (SELECT FROM pg_roles r WHERE (r.rolsuper OR r.rolbypassrls)"
     " AND pg_has_role(session_user, r.oid, 'MEMBER')) OR EXISTS (SELECT FROM pg_class c WHERE c.relkind IN ('r', 'p')"
     " AND c.relnamespace = to_regnamespace('perdure') AND (pg_has_role(session_user, c.relowner, 'MEMBER')"

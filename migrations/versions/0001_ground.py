@@ -119,18 +119,35 @@ CHANGED = ("requests", "tenant_keys", "subject_keys", "outbox", "runs", "reviews
 
 def upgrade() -> None:
     for role in ROLES:
-        login = "NOLOGIN" if role == "perdure_owner" else "LOGIN"
-        op.execute(
-            f"DO $$ BEGIN CREATE ROLE {role} {login} NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE; "
-            "EXCEPTION WHEN duplicate_object THEN NULL; END $$"
-        )
-    op.execute("CREATE SCHEMA perdure")
+        _create(role)
+    _become_owner()
     for statement in filter(str.strip, TABLES.split(";")):
         op.execute(statement)
     op.execute("GRANT USAGE ON SCHEMA perdure TO perdure_service, perdure_relay")
     for table in APPEND_ONLY + CHANGED:
         _isolate(table)
     _relay()
+    op.execute("RESET ROLE")
+
+
+def _create(role: str) -> None:
+    """Roles belong to the whole server: another database may have made them, and may be making them now."""
+    login = "NOLOGIN" if role == "perdure_owner" else "LOGIN"
+    op.execute(
+        f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN"
+        f" CREATE ROLE {role} {login} NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE; END IF;"
+        " EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
+    )
+
+
+def _become_owner() -> None:
+    """Everything belongs to a role that nobody logs in as, whoever migrates."""
+    op.execute(
+        "DO $$ BEGIN IF NOT pg_has_role(current_user, 'perdure_owner', 'USAGE') THEN"
+        " GRANT perdure_owner TO CURRENT_USER; END IF; END $$"
+    )
+    op.execute("CREATE SCHEMA perdure AUTHORIZATION perdure_owner")
+    op.execute("SET LOCAL ROLE perdure_owner")
 
 
 def _isolate(table: str) -> None:
