@@ -161,6 +161,10 @@ class Stage:
         """The same parts with other tools."""
         return replace(self.parts, tools=tools)
 
+    def with_settings(self, **changes: Any) -> Parts:
+        """The same parts with other settings."""
+        return replace(self.parts, settings=self.parts.settings.model_copy(update=changes))
+
     async def start(self, route: str = "refund", **given: Any) -> Run:
         run_id = uuid.uuid4().hex
         fields = {"customer": "cus_1", "order": "A-1"} | given if route == "refund" else given
