@@ -1,6 +1,5 @@
 """``python -m gateway``: the HTTP edge, composed once from the settings."""
 
-import asyncio
 import logging
 import os
 import sys
@@ -8,6 +7,7 @@ import time
 
 import httpx
 import uvicorn
+import uvloop
 from pydantic import ValidationError
 
 from gateway.app import create_app
@@ -108,7 +108,7 @@ def main() -> int:
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        asyncio.run(serve(settings))
+        uvloop.run(serve(settings))
     except PerdureError as error:
         print(f"{type(error).__name__}: {error.message}", file=sys.stderr)
         return 1

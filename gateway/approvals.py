@@ -49,11 +49,13 @@ async def show(review_id: ReviewInPath, caller: Anyone, services: Use) -> Review
 
 @router.post("/{review_id}/decision")
 async def decide(review_id: ReviewInPath, body: DecideReview, key: Key, caller: Anyone, services: Use) -> Decided:
-    """Approve or reject what was looked at. The answer means that it is committed; the run is told after."""
+    """Approve or reject what was looked at. The answer means that it is committed; the run is told after.
+
+    The review itself remembers the decision and its key, so a repeat is answered by the same transaction.
+    """
     principal = caller.principal
     intake = Intake(services.masker, services.seals, principal, body.personal)
     comment = None if body.comment is None else await intake.text("comment", body.comment)
-    await services.requests.claim(principal, key, f"decide:{review_id}", body)
     decision = Decision(
         review_id=review_id,
         decision_id=f"dec_{derived(principal.tenant, review_id, key)}",

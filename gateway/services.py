@@ -38,7 +38,7 @@ class Services:
     task_queue: str
 
 
-def _services(request: Request) -> Services:
+async def _services(request: Request) -> Services:
     services: Services = request.app.state.services
     return services
 

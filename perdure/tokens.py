@@ -19,6 +19,8 @@ ALGORITHMS = ["EdDSA", "ES256", "RS256"]
 LONGEST_TOKEN = 8_000
 REREAD_SECONDS = 30.0
 FETCH_SECONDS = 5.0
+REMEMBERED_SECONDS = 10.0
+REMEMBERED_TOKENS = 1_000
 
 
 @dataclass(frozen=True)
@@ -108,15 +110,29 @@ def key_source(
 
 
 class Tokens:
-    """Checks tokens with claims ``iss``, ``aud``, ``exp``, ``tenant``, ``sub``, ``roles`` and perhaps ``subject``."""
+    """Checks tokens with claims ``iss``, ``aud``, ``exp``, ``tenant``, ``sub``, ``roles`` and perhaps ``subject``.
+
+    A token that was good is taken as good for a few seconds more, never past its expiry, without checking it again.
+    """
 
     def __init__(self, keys: KeySource, issuer: str, audience: str) -> None:
         self._keys = keys
         self._issuer = issuer
         self._audience = audience
+        self._good: dict[str, tuple[Caller, float]] = {}
 
     async def read(self, token: str) -> Caller:
         """Who holds the token. Raises ``NotAuthenticated``, and never says which part of a token is wrong."""
+        known = self._good.get(token)
+        if known is not None and time.time() < known[1]:
+            return known[0]
+        caller, expires = await self._check(token)
+        if len(self._good) >= REMEMBERED_TOKENS:
+            self._good.clear()
+        self._good[token] = caller, min(expires, time.time() + REMEMBERED_SECONDS)
+        return caller
+
+    async def _check(self, token: str) -> tuple[Caller, float]:
         claims = await signed_claims(
             token,
             self._keys,
@@ -128,7 +144,7 @@ class Tokens:
             subject = claims.get("subject")
             if subject is not None and not isinstance(subject, str):
                 raise NotAuthenticated("the token is not valid")
-            return Caller(principal_of(claims, "token"), subject)
+            return Caller(principal_of(claims, "token"), subject), float(claims["exp"])
         except ValidationError:
             raise NotAuthenticated("the token is not valid") from None
 
