@@ -1,7 +1,7 @@
 """The one door to PostgreSQL: a transaction in which the tenant, the actor and the purpose are set."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,8 @@ class Database:
         try:
             async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
                 await connection.execute(f"LISTEN {channel}")
-                yield connection.notifies()
+                async with aclosing(connection.notifies()) as heard:  # it holds the connection's lock until it is closed
+                    yield heard
         except psycopg.OperationalError:
             raise StoreUnavailable("the database does not notify any more") from None
 
