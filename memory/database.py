@@ -86,7 +86,7 @@ class Database:
         try:
             async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
                 await connection.execute(f"LISTEN {channel}")
-                async with aclosing(connection.notifies()) as heard:  # it holds the connection's lock until it is closed
+                async with aclosing(connection.notifies()) as heard:  # which holds the connection's lock until closed
                     yield heard
         except psycopg.OperationalError:
             raise StoreUnavailable("the database does not notify any more") from None

@@ -1,10 +1,15 @@
 """A run that asks for a refund, as rows: what the tests of the ledger begin with."""
 
 import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memory.database import Database
 from memory.ledger import Ledger
 from memory.routes import Routes
 from memory.runs import Runs
@@ -125,3 +130,13 @@ async def open_scene(
     start = RunInput(tenant=principal.tenant, run_id=run_id, route="refund", actor="app", input={"order_id": "o1"})
     await runs.open(principal, start, stored, "execution", ("customer", "cus_1") if subject else None)
     return Scene(ledger, runs, routes, principal, run_id)
+
+
+async def rolled_back(
+    database: Database, principal: Principal, work: Callable[[AsyncConnection], Awaitable[object]]
+) -> None:
+    """Do the work in a transaction that fails after it."""
+    with suppress(KeyError):
+        async with database.transaction(principal) as connection:
+            await work(connection)
+            raise KeyError

@@ -27,9 +27,9 @@ async def scene(ledger: Ledger, runs: Runs, routes: Routes, principal: Principal
     return await open_scene(ledger, runs, routes, principal)
 
 
-async def settled(scene: Scene, held: Reservation, result: EffectResult = DONE, **changed: Any) -> EffectResult:
+async def settled(scene: Scene, held: Reservation, **changed: Any) -> EffectResult:
     values = {"principal": scene.principal, "run_id": scene.run_id, "key": held.key, "fence": held.fence}
-    return await scene.ledger.settle(SettleRequest.model_validate(values | {"result": result} | changed))
+    return await scene.ledger.settle(SettleRequest.model_validate(values | {"result": DONE} | changed))
 
 
 async def history(database: Database, keys: Keys, scene: Scene, key: str) -> list[tuple[Event, dict[str, Any]]]:
@@ -147,13 +147,13 @@ async def test_an_old_fence_stores_nothing(scene: Scene, database: Database, key
     assert [row.status for row in await scene.ledger.effects(scene.principal, "r1")] == ["reserved"]
     assert Event.EFFECT_SETTLED not in [event for event, _ in await history(database, keys, scene, slept.key)]
     unknown = EffectResult(outcome="unknown", reason="no lookup")
-    assert await settled(scene, taken, unknown) == unknown
+    assert await settled(scene, taken, result=unknown) == unknown
 
 
 async def test_the_first_result_stays(scene: Scene, database: Database, keys: Keys) -> None:
     held = await scene.reserved(await scene.approved())
     assert await settled(scene, held) == DONE
-    assert await settled(scene, held, EffectResult(outcome="not_executed")) == DONE
+    assert await settled(scene, held, result=EffectResult(outcome="not_executed")) == DONE
     assert await settled(scene, held, fence=7) == DONE
     events = [event for event, _ in await history(database, keys, scene, held.key)]
     assert events == [Event.EFFECT_RESERVED, Event.EFFECT_SETTLED]

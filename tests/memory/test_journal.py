@@ -59,9 +59,7 @@ async def test_events_are_read_in_order_as_they_were_written(
     assert [(e.version, e.payload, e.actor) for e in read] == [(n + 1, {"n": n, "text": "ёж"}, "app") for n in range(3)]
 
 
-async def test_a_repeat_of_an_event_id_is_the_first_event(
-    database: Database, keys: Keys, principal: Principal
-) -> None:
+async def test_a_repeat_of_an_event_id_is_the_first_event(database: Database, keys: Keys, principal: Principal) -> None:
     first = await noted(database, keys, principal, {"n": 1}, event_id="e1")
     await noted(database, keys, principal, {"n": 2})
     assert await noted(database, keys, principal, {"n": 3}, event_id="e1") == first == ("e1", 1)
@@ -69,9 +67,7 @@ async def test_a_repeat_of_an_event_id_is_the_first_event(
     assert [e.payload["n"] for e in await stream(database, keys, principal)] == [1, 2]
 
 
-async def test_a_stream_at_another_version_is_a_conflict(
-    database: Database, keys: Keys, principal: Principal
-) -> None:
+async def test_a_stream_at_another_version_is_a_conflict(database: Database, keys: Keys, principal: Principal) -> None:
     assert (await noted(database, keys, principal, expected_version=0))[1] == 1
     for wrong in (0, 2):
         with pytest.raises(VersionConflict):
@@ -118,9 +114,7 @@ async def told(
     assert (await ledger.decide(boss, decision(state, comment=comment))).accepted
     held = await scene.reserved(await ledger.read_review(principal, state.review_id), arguments=arguments)
     result = EffectResult(outcome="done", fields={"receipt": secret}, reason=secret)
-    await ledger.settle(
-        SettleRequest(principal=principal, run_id="r1", key=held.key, fence=held.fence, result=result)
-    )
+    await ledger.settle(SettleRequest(principal=principal, run_id="r1", key=held.key, fence=held.fence, result=result))
     for kind in ("message", "evidence"):
         message = RunMessage.model_validate({"id": kind, "kind": kind, "actor": "app", "fields": {"note": secret}})
         await runs.receive(principal, "r1", message)

@@ -1,10 +1,8 @@
 """A sealed value opens for its own subject, unchanged, while the key lives."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memory.database import Database, change, many
 from memory.keys import Keys, RingKeys, provider_of
@@ -12,6 +10,7 @@ from memory.settings import KeySettings
 from perdure.errors import InvalidInput, KeyMissing, PerdureError, SealBroken
 from perdure.keyring import KeyRing
 from perdure.messages import Principal
+from tests.memory.scene import rolled_back
 
 SUBJECT, OTHER = ("customer", "cus_1"), ("customer", "cus_2")
 PLAIN = "Анна Смирнова, +7 900 000-00-00".encode()
@@ -59,9 +58,7 @@ async def test_an_altered_value_does_not_open(
 
 
 @pytest.mark.parametrize("length", [0, 5, 16, 20, 40])
-async def test_a_cut_value_does_not_open(
-    database: Database, keys: Keys, principal: Principal, length: int
-) -> None:
+async def test_a_cut_value_does_not_open(database: Database, keys: Keys, principal: Principal, length: int) -> None:
     value = await sealed(database, keys, principal)
     with pytest.raises((SealBroken, KeyMissing)):
         await opened(database, keys, principal, value[:length])
@@ -141,15 +138,6 @@ async def test_a_destruction_that_is_rolled_back_destroyed_nothing(
     value = await sealed(database, keys, principal)
     await rolled_back(database, principal, lambda c: keys.destroy(c, principal.tenant, SUBJECT))
     assert await opened(database, keys, principal, value) == PLAIN
-
-
-async def rolled_back(
-    database: Database, principal: Principal, work: Callable[[AsyncConnection], Awaitable[object]]
-) -> None:
-    with pytest.raises(KeyError):
-        async with database.transaction(principal) as connection:
-            await work(connection)
-            raise KeyError
 
 
 async def test_a_key_of_a_transaction_that_was_rolled_back_is_forgotten(

@@ -112,9 +112,7 @@ async def test_leases_of_tenants_have_nothing_to_do_with_each_other(held: Leases
         assert (await held.acquire(owner, "export", "read", "a", MINUTE)).fence == 1
 
 
-async def test_holders_are_written_down(
-    held: Leases, principal: Principal, database: Database, keys: Keys
-) -> None:
+async def test_holders_are_written_down(held: Leases, principal: Principal, database: Database, keys: Keys) -> None:
     lease = await held.acquire(principal, "export", "read", "a", MINUTE)
     await held.release(principal, lease)
     async with database.transaction(principal) as connection:

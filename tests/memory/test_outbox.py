@@ -9,6 +9,7 @@ from embedded import Postgres
 from memory.database import Database, change
 from memory.outbox import Claimed, Outbox, enqueue
 from perdure.messages import Principal
+from tests.memory.scene import rolled_back
 
 SECONDS = 60.0
 
@@ -58,10 +59,7 @@ async def test_the_same_row_twice_is_one_and_a_rollback_none(
 ) -> None:
     await written(database, principal, "e1")
     await written(database, principal, "e1")
-    with pytest.raises(KeyError):
-        async with database.transaction(principal) as connection:
-            await enqueue(connection, principal.tenant, "e2", "message", {})
-            raise KeyError
+    await rolled_back(database, principal, lambda c: enqueue(c, principal.tenant, "e2", "message", {}))
     assert [row.event_id for row in await outbox.claim(10, SECONDS)] == ["e1"]
 
 
@@ -123,9 +121,7 @@ async def test_the_oldest_are_claimed_first_up_to_the_limit(
     assert [row.event_id for row in await outbox.claim(3, SECONDS)] == ["d"]
 
 
-async def test_whoever_listens_is_woken_by_a_commit(
-    database: Database, principal: Principal, outbox: Outbox
-) -> None:
+async def test_whoever_listens_is_woken_by_a_commit(database: Database, principal: Principal, outbox: Outbox) -> None:
     calls = outbox.listen()
     await asyncio.wait_for(anext(calls), 5)
     waking = asyncio.ensure_future(anext(calls))

@@ -8,6 +8,7 @@ from memory.database import Database
 from memory.requests import remember
 from perdure.errors import IdempotencyMismatch
 from perdure.messages import Principal
+from tests.memory.scene import rolled_back
 
 
 async def asked(database: Database, principal: Principal, operation: str = "start", digest: str = "d1") -> None:
@@ -45,8 +46,5 @@ async def test_of_two_requests_at_once_with_one_key_one_is_refused(database: Dat
 
 
 async def test_a_request_that_is_rolled_back_keeps_no_key(database: Database, principal: Principal) -> None:
-    with pytest.raises(KeyError):
-        async with database.transaction(principal) as connection:
-            await remember(connection, principal.tenant, "k1", "start", "d1")
-            raise KeyError
+    await rolled_back(database, principal, lambda c: remember(c, principal.tenant, "k1", "start", "d1"))
     await asked(database, principal, "decide")
