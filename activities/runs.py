@@ -13,7 +13,7 @@ from perdure import names
 from perdure.calls import CheckSeals, EndRun, OpenRun
 from perdure.errors import NotFound, UnmaskedText
 from perdure.masked import MaskedText
-from perdure.messages import OpenedRun, Principal, RunInput, ToolBinding
+from perdure.messages import OpenedRun, Principal, RunInput, RunResult, ToolBinding
 from perdure.route import ApprovalStep, Route, ToolName, ToolStep
 from perdure.toolfile import HostedTool, Tool, ToolFile
 from pii.seal import Seals, Secret
@@ -57,12 +57,12 @@ class RunActivities:
         )
 
     @activity.defn(name=names.ACTIVITY_END_RUN)
-    async def end_run(self, request: EndRun) -> None:
-        """Write the end down, or that the run could not begin."""
+    async def end_run(self, request: EndRun) -> RunResult:
+        """Write the end down, or that the run could not begin; the first end is the one that counts."""
         if request.opened:
-            await self._runs.end(request.principal, request.run_id, request.result, request.obligations)
-        else:
-            await self._runs.refuse(request.principal, request.run_id, request.result)
+            return await self._runs.end(request.principal, request.run_id, request.result, request.obligations)
+        await self._runs.refuse(request.principal, request.run_id, request.result)
+        return request.result
 
     @activity.defn(name=names.ACTIVITY_CHECK_SEALS)
     async def check_seals(self, request: CheckSeals) -> None:

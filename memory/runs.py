@@ -142,12 +142,14 @@ class Runs:
 
     async def end(
         self, principal: Principal, run_id: str, result: RunResult, obligations: Sequence[Obligation]
-    ) -> None:
-        """Write the end down, with everything that was ever owed; a repeat changes nothing."""
+    ) -> RunResult:
+        """Write the end down, with everything that was ever owed; the first end stays and is returned."""
+        event_id = derived(principal.tenant, run_id, "run", "ended")
         async with self._database.transaction(principal) as connection:
             row = await find(connection, principal.tenant, run_id, lock=True)
             if row.status in OVER:
-                return
+                first = await journal.find(connection, self._keys, principal.tenant, event_id)
+                return result if first is None else RunResult.model_validate(first.payload["result"])
             owed = [o.model_dump(mode="json") for o in obligations]
             payload = {"result": result.model_dump(mode="json"), "obligations": owed}
             await withdrawal.of_run(connection, self._keys, principal, row, "the run ended")
@@ -156,7 +158,8 @@ class Runs:
                 outcome=result.outcome, reason=result.reason,
             )  # fmt: skip
             event = Event.RUN_HANDED_OFF if result.outcome == "handed_off" else Event.RUN_ENDED
-            await self._note(connection, principal, row, event, payload)
+            await self._note(connection, principal, row, event, payload, event_id=event_id)
+        return result
 
     async def refuse(self, principal: Principal, run_id: str, result: RunResult) -> None:
         """Write down that a run could not begin; there is no row for it. A repeat changes nothing."""

@@ -38,8 +38,11 @@ def refused(run: Journey, refusal: PerdureError) -> RunResult:
 
 
 async def end(run: Journey, result: RunResult) -> RunResult:
-    """Write the end down, answer everybody who waits for an answer, and be seen to have ended."""
-    await errands.end_run(
+    """Write the end down, answer everybody who waits for an answer, and be seen to have ended.
+
+    The first end that was written down is the result: a task that is taken again, or a reset, makes no second one.
+    """
+    result = await errands.end_run(
         EndRun(
             principal=run.principal,
             run_id=run.start.run_id,

@@ -24,6 +24,7 @@ from perdure.messages import (
     ReserveRequest,
     ReviewRequest,
     ReviewState,
+    RunResult,
     SettleRequest,
     ToolBinding,
     ToolCall,
@@ -50,8 +51,8 @@ async def open_run(request: OpenRun) -> OpenedRun:
     return await _local(names.ACTIVITY_OPEN_RUN, request, OpenedRun)
 
 
-async def end_run(request: EndRun) -> None:
-    await _local(names.ACTIVITY_END_RUN, request, type(None))
+async def end_run(request: EndRun) -> RunResult:
+    return await _local(names.ACTIVITY_END_RUN, request, RunResult)
 
 
 async def open_review(request: ReviewRequest) -> ReviewState:
