@@ -15,7 +15,7 @@ from perdure.ids import derived
 from perdure.keyring import KeyRing
 from perdure.tokens import sign
 
-ROLES = ("developer", "app", "approver", "operator", "security", "analyst")
+ROLES = ("developer", "app", "approver", "operator", "security", "analyst", "inspector")
 ISSUER = AUDIENCE = "perdure"
 TOKEN_DAYS = 30
 

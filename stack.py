@@ -119,7 +119,7 @@ class Stack:
             for name in await unmade_search_attributes():
                 self._report(f"search attribute {name} was not made: it is there already, or you have to make it")
             return
-        codec = f"{at.gateway}/codec/t/{read_tokens(self._made.tokens)['operator']}"
+        codec = f"{at.gateway}/codec/t/{read_tokens(self._made.tokens)['inspector']}"
         launch = temporal_launch(self.home.temporal, self._ports.temporal, self._ports.ui, codec)
 
         async def answers() -> bool:

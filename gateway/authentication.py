@@ -21,6 +21,8 @@ class Role(StrEnum):
     OPERATOR = "operator"
     SECURITY = "security"
     ANALYST = "analyst"
+    INSPECTOR = "inspector"
+    """Opens payloads for a UI that shows its token in the address, and may do nothing else."""
 
 
 _bearer = HTTPBearer(auto_error=False, bearerFormat="JWT", description="JWT with tenant, sub and roles")

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Path
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from temporalio.api.common.v1 import Payload, Payloads
 
-from gateway.authentication import Anyone, PayloadReader, refuse_without
+from gateway.authentication import Anyone, PayloadReader, Role, refuse_without
 from gateway.services import Services, Use
 from perdure.codec import SealingCodec, sealed_for
 from perdure.errors import InvalidInput, PerdureError
@@ -28,17 +28,20 @@ router = APIRouter(prefix="/codec", tags=["codec"])
 @router.post("/{direction}")
 async def convert(direction: Direction, body: PayloadsBody, caller: Anyone, services: Use) -> dict[str, Any]:
     """Seal or open payloads, in the form of Temporal's remote codec. Roles: operator, security, developer."""
+    refuse_without(caller, *PayloadReader)
     return await _converted(direction, body, caller, services)
 
 
-@router.post("/t/{token}/{direction}")
-async def convert_for_ui(token: Token, direction: Direction, body: PayloadsBody, services: Use) -> dict[str, Any]:
-    """The same for a UI that cannot send a header: the token stands in the path, and nothing logs paths."""
-    return await _converted(direction, body, await services.tokens.read(token), services)
+@router.post("/t/{token}/decode")
+async def open_for_ui(token: Token, body: PayloadsBody, services: Use) -> dict[str, Any]:
+    """Open payloads for a UI that cannot send a header: the token stands in the path. Role: inspector, which may do
+    nothing else."""
+    caller = await services.tokens.read(token)
+    refuse_without(caller, Role.INSPECTOR)
+    return await _converted("decode", body, caller, services)
 
 
 async def _converted(direction: Direction, body: dict[str, Any], caller: Caller, services: Services) -> dict[str, Any]:
-    refuse_without(caller, *PayloadReader)
     tenant = caller.principal.tenant
     codec = SealingCodec(services.codec_ring, tenant)
     payloads = _parsed(body)

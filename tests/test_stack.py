@@ -100,7 +100,7 @@ def short_lived(tmp_path: Path) -> Iterator[RunningStack]:
 def test_it_names_its_addresses_and_a_token_for_each_role(running: RunningStack) -> None:
     said = running.said()
     assert all(url in said for url in running.state()["urls"].values())
-    for role in ("developer", "app", "approver", "operator", "security", "analyst"):
+    for role in ("developer", "app", "approver", "operator", "security", "analyst", "inspector"):
         token = running.command("tokens", role).stdout.strip()
         assert token.count(".") == 2
         assert token in said

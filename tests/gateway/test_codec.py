@@ -30,8 +30,18 @@ async def test_what_it_encodes_it_decodes(edge: Edge) -> None:
     assert _payload(await edge.post("/codec/decode", "operator", sealed.json(), key=None)) == PLAIN
 
 
+async def test_a_token_that_may_do_more_is_refused_in_a_path_and_an_inspector_everywhere_else(
+    edge: Edge, codec_ring: KeyRing
+) -> None:
+    body = await _sealed(codec_ring, edge.tenant)
+    powerful = await edge.http.post(f"/codec/t/{token(edge.tenant, 'operator')}/decode", json=body)
+    assert powerful.status_code == 403
+    assert (await edge.post("/codec/decode", "inspector", body, key=None)).status_code == 403
+    assert (await edge.get("/v1/runs", "inspector")).status_code == 403
+
+
 async def test_the_ui_sends_its_token_in_the_path_from_its_own_origin(edge: Edge, codec_ring: KeyRing) -> None:
-    path = f"/codec/t/{token(edge.tenant, 'operator')}/decode"
+    path = f"/codec/t/{token(edge.tenant, 'inspector')}/decode"
     wanted = {"Origin": UI, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-namespace"}
     assert (await edge.http.options(path, headers=wanted)).headers["access-control-allow-origin"] == UI
     answer = await edge.http.post(path, headers={"Origin": UI}, json=await _sealed(codec_ring, edge.tenant))
