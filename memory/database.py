@@ -1,5 +1,6 @@
 """The one door to PostgreSQL: a transaction in which the tenant, the actor and the purpose are set."""
 
+import select
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from functools import lru_cache
@@ -9,9 +10,11 @@ from typing import Any
 import psycopg
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import CursorResult, RowMapping, TextClause, create_engine, make_url, text
-from sqlalchemy.exc import DataError, IntegrityError, ProgrammingError, SQLAlchemyError
+from sqlalchemy import CursorResult, PoolProxiedConnection, RowMapping, TextClause, create_engine, event, make_url, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DataError, DisconnectionError, IntegrityError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from perdure.errors import Corruption, InvalidInput, StoreUnavailable, UnsafeRole, VersionConflict
 from perdure.messages import Principal
@@ -45,6 +48,7 @@ class Database:
             hide_parameters=True,
             connect_args={"options": SESSION, "connect_timeout": CONNECT_SECONDS},
         )
+        event.listen(self._engine.sync_engine, "checkout", _refuse_dead)
 
     @asynccontextmanager
     async def transaction(self, principal: Principal) -> AsyncIterator[AsyncConnection]:
@@ -104,6 +108,17 @@ class Database:
 
     async def close(self) -> None:
         await self._engine.dispose()
+
+
+def _refuse_dead(connection: DBAPIConnection, entry: ConnectionPoolEntry, proxy: PoolProxiedConnection) -> None:
+    """Make the pool replace a connection that the server closed while it was idle; no round trip is spent on it."""
+    driver = entry.driver_connection
+    assert isinstance(driver, psycopg.AsyncConnection)
+    waiting = select.poll()
+    if not driver.closed:
+        waiting.register(driver.fileno(), select.POLLIN)
+    if driver.closed or waiting.poll(0):  # only an end, or a notice of one, is sent to an idle connection
+        raise DisconnectionError
 
 
 @lru_cache(maxsize=1000)

@@ -89,7 +89,7 @@ class Keys:
         """Raises ``KeyMissing`` when the key was destroyed, ``SealBroken`` when the value was altered or moved."""
         key_id, key = await self._subject_key(connection, tenant, subject)
         if sealed[:KEY_ID_BYTES].hex() != key_id:
-            raise KeyMissing("the key that sealed this value is gone")
+            raise SealBroken("a sealed value names another key than its subject's: altered or moved")
         return _decrypt(AESGCM(key), sealed[KEY_ID_BYTES:], _bound(tenant, subject, aad))
 
     async def tenant_secret(self, connection: AsyncConnection, tenant: str, label: str) -> bytes:

@@ -88,8 +88,9 @@ async def test_nobody_writes_for_another_tenant(
 ) -> None:
     mine, other = tenants[0], tenants[1]
     for table in tables:
-        copied = f"""INSERT INTO perdure.{table} SELECT (p).* FROM (SELECT jsonb_populate_record(NULL::perdure.{table},
-            to_jsonb(r) || jsonb_build_object('tenant', CAST(:tenant AS text))) AS p FROM perdure.{table} r LIMIT 1) q"""
+        given = "to_jsonb(r) || jsonb_build_object('tenant', CAST(:tenant AS text))"
+        copied = f"""INSERT INTO perdure.{table} SELECT (p).* FROM (
+            SELECT jsonb_populate_record(NULL::perdure.{table}, {given}) AS p FROM perdure.{table} r LIMIT 1) q"""
         with pytest.raises(Corruption):  # the policy refuses it before any constraint does
             async with database.transaction(mine) as connection:
                 await change(connection, copied, tenant=other.tenant)

@@ -47,7 +47,7 @@ async def test_what_was_sealed_opens_in_another_process(
     assert await opened(database, fresh(root_ring), principal, value) == PLAIN
 
 
-@pytest.mark.parametrize("position", [16, 27, 28, 40, -1])
+@pytest.mark.parametrize("position", [0, 16, 27, 28, 40, -1])
 async def test_an_altered_value_does_not_open(
     database: Database, keys: Keys, principal: Principal, position: int
 ) -> None:
@@ -60,7 +60,7 @@ async def test_an_altered_value_does_not_open(
 @pytest.mark.parametrize("length", [0, 5, 16, 20, 40])
 async def test_a_cut_value_does_not_open(database: Database, keys: Keys, principal: Principal, length: int) -> None:
     value = await sealed(database, keys, principal)
-    with pytest.raises((SealBroken, KeyMissing)):
+    with pytest.raises(SealBroken):
         await opened(database, keys, principal, value[:length])
 
 
@@ -69,9 +69,9 @@ async def test_a_transplanted_value_does_not_open(database: Database, keys: Keys
     await sealed(database, keys, principal, OTHER)
     with pytest.raises(SealBroken):
         await opened(database, keys, principal, value, aad=b"elsewhere")
-    with pytest.raises(KeyMissing):
+    with pytest.raises(SealBroken):
         await opened(database, keys, principal, value, OTHER)
-    with pytest.raises(KeyMissing):
+    with pytest.raises(SealBroken):
         await opened(database, keys, principal.model_copy(update={"tenant": f"{principal.tenant}x"}), value)
 
 
