@@ -115,6 +115,7 @@ def mortals(
         "PERDURE_TOOLS__FILE": str(file),
         "PERDURE_OBJECTS__URL": settings.objects.url,
         "PERDURE_MODEL__SCRIPT": str(settings.model.script),
+        "PERDURE_AUTH__PUBLIC_KEY": stage.signer.public,
         "PERDURE_TASK_QUEUE": settings.task_queue,
         "TEMPORAL_ADDRESS": stage.client.service_client.config.target_host,
         "TEMPORAL_NAMESPACE": stage.client.namespace,

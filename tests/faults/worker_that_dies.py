@@ -26,7 +26,8 @@ class Fault(temporalio.client.Interceptor, temporalio.worker.Interceptor):
         self._marker = marker
 
     def intercept_activity(
-        self, next: temporalio.worker.ActivityInboundInterceptor  # noqa: A002 - the SDK's own name
+        self,
+        next: temporalio.worker.ActivityInboundInterceptor,  # noqa: A002 - the SDK's own name
     ) -> temporalio.worker.ActivityInboundInterceptor:
         return _Watched(next, self)
 
