@@ -1,0 +1,1 @@
+"""What must hold after any history, found by random ones."""
