@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from temporalio.worker import Worker
 
 from perdure.errors import ToolRefused
-from perdure.tools import Call, Tool, activities
 from perdure.toolfile import ToolFile
+from perdure.tools import Call, Tool, activities
 from tests.provider import tool_file
 from tests.stage import Run, Stage, run_id_of
 

@@ -1,4 +1,4 @@
-"""A worker that kills itself once: ``FAULT_AT`` is ``before|during|after <activity>``, ``FAULT_MARKER`` says that it did."""
+"""A worker that kills itself once, at ``FAULT_AT`` (``before|during|after <activity>``), and marks that it did."""
 
 import asyncio
 import contextlib
