@@ -31,7 +31,7 @@ from workflows.agent_run import AgentRun
 FOLDER = Path(__file__).parent
 RECORDED = sorted((FOLDER / "recorded").glob("*.json"))
 RING = KeyRing.read(FOLDER / "keyring.json")
-MACHINE = re.compile(r'"identity": "[^"]*"')
+MACHINE = re.compile(r'"[0-9]+@[^"]*"')
 NOTED = {
     "activation_index",
     "activity_id",
@@ -90,7 +90,7 @@ async def test_a_run_of_today_replays(recording: Stage, name: str) -> None:
     await replayer().replay_workflow(history)
     file = FOLDER / "recorded" / f"{name}.json"
     if os.environ.get("PERDURE_RECORD") and not file.exists():
-        text = MACHINE.sub('"identity": "recorder"', json.dumps(json.loads(history.to_json()), indent=1))
+        text = MACHINE.sub('"recorder"', json.dumps(json.loads(history.to_json()), indent=1))
         file.write_text(text + "\n")
     assert file.exists(), "record it: PERDURE_RECORD=1 python -m pytest tests/histories"
 
