@@ -37,9 +37,10 @@ class ApprovalActivities:
         return await self._ledger.close_review(request.principal, request.review_id, request.status, request.because)
 
     @activity.defn(name=names.ACTIVITY_NOTE)
-    async def warn(self, request: Note) -> None:
-        """Write down that its expiry is near."""
+    async def warn(self, request: Note) -> ReviewState:
+        """Write down that its expiry is near, unless it was decided meanwhile; the answer says so."""
         await self._ledger.warn(request.principal, request.review_id)
+        return await self._ledger.read_review(request.principal, request.review_id)
 
     @activity.defn(name=names.ACTIVITY_DECIDE)
     async def decide(self, request: DecideReview) -> DecisionOutcome:

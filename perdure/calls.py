@@ -56,7 +56,7 @@ class CloseReview(Message):
 
 
 class Note(Message):
-    """Input of ``note_event``: the expiry of a review was warned of."""
+    """Input of ``note_event``: warn that a review is about to expire."""
 
     principal: Principal
     review_id: str

@@ -93,9 +93,8 @@ async def _decided(run: Journey, name: str, state: ReviewState, rests_on: tuple[
 async def _overdue(run: Journey, state: ReviewState, warned: bool) -> ReviewState:
     if warned:
         return await errands.close_review(_closing(run, state.review_id, "expired", "nobody decided in time"))
-    await errands.warn(run.principal, state.review_id)
     run.warned.append(state.review_id)
-    return state
+    return await errands.warn(run.principal, state.review_id)
 
 
 def _closing(run: Journey, review_id: str, status: str, because: str) -> CloseReview:

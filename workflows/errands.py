@@ -67,8 +67,8 @@ async def close_review(request: CloseReview) -> ReviewState:
     return await _local(names.ACTIVITY_CLOSE_REVIEW, request, ReviewState)
 
 
-async def warn(principal: Principal, review_id: str) -> None:
-    await _local(names.ACTIVITY_NOTE, Note(principal=principal, review_id=review_id), type(None))
+async def warn(principal: Principal, review_id: str) -> ReviewState:
+    return await _local(names.ACTIVITY_NOTE, Note(principal=principal, review_id=review_id), ReviewState)
 
 
 async def decide(tenant: str, run_id: str, decision: Decision) -> DecisionOutcome:

@@ -145,14 +145,21 @@ class Journey(Recollection):
     # ------------------------------------------------------------ waiting
 
     async def wait(self, what: str, until: Callable[[], bool], due: datetime, *, idle: bool = True) -> bool:
-        """Wait for ``until``, taking in what arrives; False when ``due`` comes first. An idle run may start afresh."""
+        """Wait for ``until``, taking in what arrives; False when ``due`` comes first. An idle run may start afresh.
+
+        Raises ``StepRefused`` when the run's working memory ends meanwhile.
+        """
         self.waits_for(what)
+        due = min(due, self.memory_ends)
         timer = asyncio.ensure_future(workflow.sleep(max(due - workflow.now(), timedelta(milliseconds=1))))
         try:
             while True:
                 await self.work_in()
-                if until() or timer.done():
-                    return until()
+                if until():
+                    return True
+                if timer.done():
+                    self._refuse_past_memory()
+                    return False
                 if idle and self._is_full():
                     await workflow.wait_condition(workflow.all_handlers_finished)
                     await self.work_in()
@@ -170,6 +177,9 @@ class Journey(Recollection):
         await self.work_in()
         if self.process.held:
             await self.wait("resume", lambda: not self.process.held, self.memory_ends, idle=idle)
+        self._refuse_past_memory()
+
+    def _refuse_past_memory(self) -> None:
         if workflow.now() >= self.memory_ends:
             raise StepRefused("the run's working memory has reached its end")
 

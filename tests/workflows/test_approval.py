@@ -1,13 +1,14 @@
 """Approvals from a run's side: one decision counts, on what is true now, whenever and however it comes."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
-from memory.reviews import review_id
+from memory.reviews import review_digest, review_id
 from perdure import names
-from perdure.messages import DecisionOutcome, ReviewState, RunMessage
+from perdure.messages import DecisionOutcome, ReviewRequest, ReviewState, RunMessage
 from tests.stage import Run, Stage, run_id_of
 
 
@@ -121,22 +122,45 @@ async def test_the_same_decision_twice_is_one(stage: Stage) -> None:
 
 
 async def test_a_decision_by_signal_before_the_review_opens_is_kept(stage: Stage) -> None:
-    """It is tried when its review opens."""
+    """It is tried when its review opens, and counts if it names what is open then."""
     async with stage.working():
-        first = await stage.start()
-        seen = await stage.review(first)
-    later = await stage.start()
-    early = review_like(stage, seen, later)
-    await later.signal(names.SIGNAL_DECIDE, stage.decision(early, "reject"))
+        seen = await stage.review(await stage.start())
+    right, wrong = await stage.start(), await stage.start()
+    await right.signal(names.SIGNAL_DECIDE, stage.decision(await foreseen(stage, seen, right)))
+    blind = (await foreseen(stage, seen, wrong)).model_copy(update={"digest": seen.digest})
+    await wrong.signal(names.SIGNAL_DECIDE, stage.decision(blind))
     async with stage.working():
-        view = await stage.waiting(later)
-        assert view.refused_messages != ()
-        assert view.refused_messages[0].endswith("ReviewStale")
+        assert (await right.result()).outcome == "refunded"
+        refused = (await stage.waiting(wrong)).refused_messages
+        assert [entry.split(": ")[1] for entry in refused] == ["ReviewStale"]
+    assert len(stage.provider.refunds) == 1
 
 
-def review_like(stage: Stage, review: ReviewState, run: Run) -> ReviewState:
-    """What somebody might guess of the review that this run will open."""
-    return review.model_copy(update={"review_id": review_id(stage.principal.tenant, run_id_of(run), "approve.1.1")})
+async def foreseen(stage: Stage, seen: ReviewState, run: Run) -> ReviewState:
+    """The review that this run will open, worked out from one that another run opened on the same facts."""
+    detail = await stage.ledger.review_detail(stage.principal, seen.review_id)
+    arguments = {change.field: change.proposed for change in detail.changes}
+    request = ReviewRequest(
+        principal=stage.principal,
+        run_id=run_id_of(run),
+        route=seen.route,
+        route_version=1,
+        step=seen.step,
+        opening="approve.1.1",
+        intent_id=seen.intent_id.replace(seen.run_id, run_id_of(run)),
+        action=seen.action,
+        tool="payments.refund",
+        object_type=seen.object_type,
+        object_id=seen.object_id,
+        arguments={name: arguments[name] for name in ("charge", "amount", "currency")},
+        amount=seen.amount,
+        currency=seen.currency,
+        evidence=detail.evidence,
+        approvers=seen.approvers,
+        expires_after=timedelta(hours=72),
+    )
+    opened = {"review_id": review_id(stage.principal.tenant, request.run_id, request.opening)}
+    return seen.model_copy(update=opened | {"digest": review_digest(request, 1)})
 
 
 async def test_a_decision_without_authority_changes_nothing(stage: Stage) -> None:
