@@ -31,9 +31,8 @@ from memory.objects import Objects
 from memory.outbox import Outbox
 from memory.routes import Routes
 from memory.runs import Runs
-from memory.settings import KeySettings, Settings
+from memory.settings import Settings, codec_ring
 from perdure.errors import InvalidInput, PerdureError
-from perdure.keyring import KeyRing
 from perdure.routefile import parse_tools
 from perdure.temporal import connect
 from perdure.tokens import KeySource, key_source
@@ -174,15 +173,6 @@ async def _guarded(url: str, pool_size: int, stack: AsyncExitStack) -> Database:
 def _tools(settings: Settings) -> ToolFile:
     path = settings.tools.file
     return ToolFile() if path is None else parse_tools(path.read_text(), path.name)
-
-
-def codec_ring(settings: KeySettings) -> KeyRing:
-    """The ring that seals Temporal payloads. Raises ``InvalidInput`` when none is set."""
-    if settings.codec_ring is not None:
-        return KeyRing.parse(settings.codec_ring.get_secret_value())
-    if settings.codec_file is not None:
-        return KeyRing.read(settings.codec_file)
-    raise InvalidInput("no codec key ring: set PERDURE_KEYS__CODEC_FILE or PERDURE_KEYS__CODEC_RING")
 
 
 def main() -> int:

@@ -18,9 +18,8 @@ from memory.keys import Keys, provider_of
 from memory.ledger import Ledger
 from memory.routes import Routes
 from memory.runs import Runs
-from memory.settings import KeySettings, Settings
-from perdure.errors import InvalidInput, PerdureError
-from perdure.keyring import KeyRing
+from memory.settings import Settings, codec_ring
+from perdure.errors import PerdureError
 from perdure.routefile import parse_tools
 from perdure.temporal import connect
 from perdure.tokens import Tokens, key_source
@@ -51,7 +50,7 @@ async def _compose(settings: Settings, database: Database, http: httpx.AsyncClie
     auth = settings.auth
     pem = None if auth.public_key is None else auth.public_key.get_secret_value()
     source = key_source(http, file=auth.jwks_file, url=auth.jwks_url, public_key=pem)
-    ring = _codec_ring(settings.keys)
+    ring = codec_ring(settings.keys)
     return Services(
         tokens=Tokens(source, auth.issuer, auth.audience),
         database=database,
@@ -72,14 +71,6 @@ async def _compose(settings: Settings, database: Database, http: httpx.AsyncClie
 def _tools(settings: Settings) -> ToolFile:
     path = settings.tools.file
     return ToolFile() if path is None else parse_tools(path.read_text(), path.name)
-
-
-def _codec_ring(settings: KeySettings) -> KeyRing:
-    if settings.codec_ring is not None:
-        return KeyRing.parse(settings.codec_ring.get_secret_value())
-    if settings.codec_file is not None:
-        return KeyRing.read(settings.codec_file)
-    raise InvalidInput("no codec key ring: set PERDURE_KEYS__CODEC_FILE or PERDURE_KEYS__CODEC_RING")
 
 
 def _server(settings: Settings, services: Services) -> uvicorn.Server:

@@ -6,6 +6,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from perdure.errors import InvalidInput
+from perdure.keyring import KeyRing
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -29,6 +32,15 @@ class KeySettings(_Section):
     root_ring: SecretStr | None = None
     codec_file: Path | None = None
     codec_ring: SecretStr | None = None
+
+
+def codec_ring(settings: KeySettings) -> KeyRing:
+    """The ring that seals Temporal payloads. Raises ``InvalidInput`` when none is set, or it is wrong."""
+    if settings.codec_ring is not None:
+        return KeyRing.parse(settings.codec_ring.get_secret_value())
+    if settings.codec_file is not None:
+        return KeyRing.read(settings.codec_file)
+    raise InvalidInput("no codec key ring: set PERDURE_KEYS__CODEC_FILE or PERDURE_KEYS__CODEC_RING")
 
 
 class AuthSettings(_Section):

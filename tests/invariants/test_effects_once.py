@@ -60,6 +60,7 @@ class History:
     fresh: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     versions: dict[str, tuple[str, int]] = field(default_factory=dict)
     results: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    settled: dict[str, int] = field(default_factory=dict)
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     async def open(self, visit: int, amount: str) -> None:
@@ -113,7 +114,10 @@ class History:
                 result=EffectResult.model_validate(result),
             )
             with suppress(LeaseLost):
-                self.results[mine.key].add((await self.scene.ledger.settle(request)).model_dump_json())
+                stored = await self.scene.ledger.settle(request)
+                self.results[mine.key].add(stored.model_dump_json())
+                if stored == request.result:
+                    self.settled[mine.key] = mine.fence
 
     async def lapse(self, *_: None) -> None:
         """All leases are over: every holder slept."""
@@ -142,6 +146,7 @@ class History:
             assert (row["review_status"], row["uses_left"]) == ("approved", 0)
             assert str(row["amount"]) == allowed[version]
             assert row["settled_events"] == (0 if row["status"] == "reserved" else 1)
+            assert self.settled.get(row["key"]) in (None, row["fence"])
             assert row["fence"] == max(fence for key, fence in self.holders if key == row["key"])
 
 

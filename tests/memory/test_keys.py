@@ -1,12 +1,13 @@
 """A sealed value opens for its own subject, unchanged, while the key lives."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from memory.database import Database, change, many
 from memory.keys import Keys, RingKeys, provider_of
-from memory.settings import KeySettings
+from memory.settings import KeySettings, codec_ring
 from perdure.errors import InvalidInput, KeyMissing, PerdureError, SealBroken
 from perdure.keyring import KeyRing
 from perdure.messages import Principal
@@ -182,3 +183,14 @@ def test_the_provider_comes_from_the_settings_and_a_missing_one_is_told() -> Non
     with pytest.raises(InvalidInput) as wrong:
         provider_of(KeySettings.model_validate({"provider": "environment", "root_ring": '{"secret": 1}'}))
     assert "secret" not in str(wrong.value)
+
+
+def test_the_codec_ring_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
+    ring = KeyRing.generate("codec1")
+    ring.write(tmp_path / "codec.json")
+    text = (tmp_path / "codec.json").read_text()
+    assert codec_ring(KeySettings(codec_file=tmp_path / "codec.json")).keys == ring.keys
+    assert codec_ring(KeySettings.model_validate({"codec_ring": text})).keys == ring.keys
+    for wrong in (KeySettings(), KeySettings(codec_file=tmp_path / "none.json")):
+        with pytest.raises(InvalidInput):
+            codec_ring(wrong)
