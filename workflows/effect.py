@@ -1,6 +1,7 @@
 """An effect: reserve, execute, settle; carried out once, or known to be unknown."""
 
 from datetime import datetime, timedelta
+from typing import Literal
 
 from temporalio import workflow
 
@@ -48,21 +49,22 @@ class Effect:
 
     async def _act(self, reservation: Reservation) -> EffectResult | None:
         """Execute and settle; None when another try may bring more."""
-        resumed = reservation.status == "resumed" or self._maybe_executed
+        self._maybe_executed |= reservation.status == "resumed"
         late = workflow.now() >= reservation.not_after
         result: EffectResult | None = None
         try:
-            result = await self._execute(reservation, resumed) if resumed or not late else _too_late(False)
+            result = await self._execute(reservation) if self._maybe_executed or not late else _too_late(False)
         except (ToolUnavailable, GrantExpired):
             result = _too_late(self._maybe_executed) if late else None
         except AnswerLost:
             self._maybe_executed = True
             result = _too_late(True) if late else None
         except PerdureError as refusal:
-            result = EffectResult(outcome="not_executed", reason=f"{type(refusal).__name__}: {refusal.message}")
+            outcome: Literal["unknown", "not_executed"] = "unknown" if self._maybe_executed else "not_executed"
+            result = EffectResult(outcome=outcome, reason=f"{type(refusal).__name__}: {refusal.message}")
         return None if result is None else await self._settle(reservation, result)
 
-    async def _execute(self, reservation: Reservation, resumed: bool) -> EffectResult:
+    async def _execute(self, reservation: Reservation) -> EffectResult:
         call = ToolCall(
             tenant=self._run.start.tenant,
             run_id=self._run.start.run_id,
@@ -73,7 +75,7 @@ class Effect:
             timeout=self._binding.timeout,
             key=reservation.key,
             not_after=min(reservation.not_after, reservation.leased_until),
-            resumed=resumed,
+            resumed=self._maybe_executed,
         )
         return await errands.execute(self._binding, call, self._lease)
 

@@ -8,7 +8,7 @@ from temporalio import activity
 from memory.objects import Objects
 from perdure import names
 from perdure.attempt import Answer, Target, attempt
-from perdure.errors import InvalidInput, Unavailable
+from perdure.errors import InvalidInput, PerdureError
 from perdure.messages import EffectResult, ObjectRef, Principal, ToolCall
 
 
@@ -20,13 +20,13 @@ class Cabinet:
     threshold: int
 
     async def put(self, call: ToolCall, answer: Answer) -> ObjectRef | None:
-        """Store a large answer. An effect that was carried out is not lost because the store does not answer."""
+        """Store a large answer. An effect that was carried out is not lost because the store fails."""
         if len(answer.raw) <= self.threshold:
             return None
         principal = Principal(tenant=call.tenant, actor="worker", purpose="tool")
         try:
             return await self.objects.put(principal, None, answer.raw, "application/json")
-        except Unavailable:
+        except PerdureError:
             if call.key is None:
                 raise
             return None
