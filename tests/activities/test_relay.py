@@ -1,0 +1,58 @@
+"""The relay: what a transaction left for a run reaches it, in order, at least once."""
+
+from memory.outbox import Outbox
+from perdure import names
+from tests.stage import Stage, until
+
+
+async def test_messages_of_one_run_arrive_in_order(stage: Stage) -> None:
+    """Hold and resume, many times over: the run ends as the last one says."""
+    async with stage.parts.worker():
+        run = await stage.start()
+        await stage.waiting(run)
+        for _ in range(10):
+            await stage.send(run, "hold")
+            await stage.send(run, "resume")
+        await stage.send(run, "hold")
+        await stage.parts.relay().drain()
+
+        async def settled() -> bool:
+            view = await stage.view(run)
+            return view.status == "held" and view.events >= 21
+
+        await until(settled)
+
+
+async def test_a_message_delivered_twice_counts_once(stage: Stage) -> None:
+    """A relay that died between the signal and its note delivers again; the run knows the message."""
+    outbox = Outbox(stage.parts.relay_database)
+    async with stage.parts.worker():
+        run = await stage.start()
+        before = (await stage.waiting(run)).events
+        await stage.send(run, amount="1.00")
+        claimed = [row for row in await outbox.claim(50, 0.05) if row.tenant == stage.principal.tenant]
+        for row in claimed:
+            message = await stage.runs.message(stage.principal, row.reference["event_id"])
+            await run.signal(names.SIGNAL_MESSAGE, message)
+
+        async def again() -> bool:
+            return await stage.parts.relay().drain() > 0
+
+        await until(again)
+        await stage.review(run, version=2)
+        view = await stage.waiting(run)
+        assert [owed.id for owed in view.obligations] == ["approve.1.1", "approve.1.2"]
+        assert view.events <= before + 4
+
+
+async def test_the_relay_wakes_when_something_is_written(stage: Stage) -> None:
+    """A committed decision reaches a waiting run well before the next look at the clock."""
+    async with stage.working():
+        run = await stage.start()
+        review = await stage.review(run)
+        await stage.ledger.decide(stage.approver, stage.decision(review))
+
+        async def ended() -> bool:
+            return (await stage.view(run)).status == "ended"
+
+        await until(ended, seconds=3)
