@@ -11,9 +11,9 @@ import temporalio.client
 import temporalio.worker
 from temporalio import activity
 
-from memory.settings import Settings
+from memory.settings import Settings, codec_ring
 from perdure.temporal import connect
-from worker import Parts, codec_ring, compose
+from worker import Parts, compose
 
 DURING_SECONDS = 0.3
 
