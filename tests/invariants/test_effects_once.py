@@ -39,6 +39,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("overreach"), PICKS, st.sampled_from(HOLDERS)),
     st.tuples(st.just("settle"), PICKS, st.sampled_from(("done", "not_executed", "unknown"))),
     st.tuples(st.just("lapse"), st.none(), st.none()),
+    st.tuples(st.just("overtake"), PICKS, st.sampled_from(HOLDERS)),
     st.tuples(st.just("change"), st.none(), st.none()),
 )
 BEGIN = [[("open", 1, AMOUNTS[0])], [("decide", 0, "approve")], [("reserve", 0, "a")]]
@@ -125,6 +126,12 @@ class History:
             await change(
                 connection, "UPDATE perdure.effects SET leased_until = clock_timestamp() - interval '1 second'"
             )
+
+    async def overtake(self, which: int, holder: str) -> None:
+        """The last holder sleeps, another takes over, and the first one wakes up with an answer."""
+        await self.lapse()
+        await self.reserve(which, holder)
+        await self.settle(1, "done")
 
     async def change(self, *_: None) -> None:
         message = RunMessage(id=f"m{next(self.numbers)}", kind="message", actor="app", fields={"amount": "1"})
