@@ -88,7 +88,7 @@ class AgentRun:
 
     @workflow.update(name=names.UPDATE_DECIDE)
     async def decide(self, decision: Decision) -> DecisionOutcome:
-        return await self._run.decide(decision)
+        return await self._run.answer(decision)
 
     @workflow.query(name=names.QUERY_PROCESS)
     def process(self) -> ProcessView:

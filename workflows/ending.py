@@ -1,7 +1,5 @@
 """How a run ends: what is still owed is closed or handed to somebody, and the end is written down."""
 
-from temporalio import workflow
-
 from memory import reducer
 from memory.process import Closing
 from perdure.calls import EndRun
@@ -52,7 +50,7 @@ async def end(run: Journey, result: RunResult) -> RunResult:
             obligations=run.process.obligations,
         )
     )
-    await workflow.wait_condition(workflow.all_handlers_finished)
+    await run.answered()
     run.ended(result)
     return result
 

@@ -37,6 +37,7 @@ from workflows.recollection import Recollection
 MESSAGES_PER_EXECUTION = 200
 """An execution that took in so many messages starts afresh at the next idle moment."""
 KEPT_REVIEWS = 100
+NEXT_TASK = timedelta(milliseconds=1)
 
 
 class Journey(Recollection):
@@ -63,6 +64,7 @@ class Journey(Recollection):
         self.review: ReviewState | None = None
         self.result: RunResult | None = None
         self._touches: dict[str, int] = {}
+        self._answered_at: int | None = None
 
     # ------------------------------------------------------------ the route
 
@@ -161,7 +163,7 @@ class Journey(Recollection):
                     self._refuse_past_memory()
                     return False
                 if idle and self._is_full():
-                    await workflow.wait_condition(workflow.all_handlers_finished)
+                    await self.answered()
                     await self.work_in()
                     if not until() and not self._has_mail():
                         self._start_afresh()
@@ -182,6 +184,21 @@ class Journey(Recollection):
     def _refuse_past_memory(self) -> None:
         if workflow.now() >= self.memory_ends:
             raise StepRefused("the run's working memory has reached its end")
+
+    async def answer(self, decision: Decision) -> DecisionOutcome:
+        """Put the decision of an update to the ledger."""
+        try:
+            return await self.decide(decision)
+        finally:
+            self._answered_at = workflow.info().get_current_history_length()
+
+    async def answered(self) -> None:
+        """Let every update have its answer. A task that answers one does not also close the execution: the signal that
+        follows an accepted decision makes the server refuse such a task, and the answer is lost with it."""
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        while self._answered_at == workflow.info().get_current_history_length():
+            await workflow.sleep(NEXT_TASK)
+            await workflow.wait_condition(workflow.all_handlers_finished)
 
     def _has_mail(self) -> bool:
         return bool(self.mail.messages) or self.mail.due(self.reviews) is not None

@@ -49,23 +49,3 @@ async def test_every_message_is_worked_in_once_across_a_fresh_start(stage: Stage
         assert (await stage.latest(run).result()).outcome == "answered"
         entered = 1
         assert (await stage.view(run)).events == before + MANY + 1 + entered
-
-
-async def test_a_review_stays_open_across_a_fresh_start(stage: Stage) -> None:
-    """The new execution finds the review that the old one opened; a decision counts, and one effect follows."""
-    async with stage.working():
-        run = await stage.start()
-        review = await stage.review(run)
-        handle = stage.client.get_workflow_handle(run.id)
-        await asyncio.gather(*(tell(handle, f"m{n}", nothing="x") for n in range(MANY)))
-
-        async def afresh() -> bool:
-            return bool((await stage.latest(run).describe()).run_id != run.first_execution_run_id)
-
-        await until(afresh, 60)
-        view = await stage.waiting(run)
-        assert [(owed.kind, owed.closed) for owed in view.obligations] == [("approval", None)]
-        assert (await stage.review(run)).review_id == review.review_id
-        await handle.signal(names.SIGNAL_DECIDE, stage.decision(review))
-        assert (await stage.latest(run).result()).outcome == "refunded"
-    assert len(stage.provider.refunds) == 1
