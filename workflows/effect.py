@@ -25,13 +25,14 @@ class Effect:
         self._binding = binding
         self._sets = sets
         self._lease = 3 * errands.one_attempt(binding) + errands.MARGIN
+        self._begun = False
         self._maybe_executed = False
         self._pause = SHORTEST_PAUSE
 
     async def carry_out(self) -> EffectResult:
         """The one final result. Raises the refusal of the ledger, when it refuses."""
         while True:
-            await self._run.while_held(idle=False)
+            await self._run.while_held(idle=not self._begun)
             try:
                 reservation = await errands.reserve(self._reserve_request())
             except SubjectHeld:
@@ -42,6 +43,7 @@ class Effect:
             if reservation.status == "in_flight":
                 await self._sleep(f"effect:{self._step}", max(reservation.leased_until, _soon()))
                 continue
+            self._begun = True
             result = await errands.uninterrupted(self._act(reservation))
             if result is not None:
                 return result
@@ -113,7 +115,8 @@ class Effect:
             raise
 
     async def _sleep(self, what: str, due: datetime) -> None:
-        await self._run.wait(what, lambda: False, due, idle=False)
+        """Only before anything was begun may the run start afresh: its next execution is another holder."""
+        await self._run.wait(what, lambda: False, due, idle=not self._begun)
 
     def _reserve_request(self) -> ReserveRequest:
         approved, run = self._approved, self._run
