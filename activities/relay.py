@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
+from typing import assert_never
 
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
@@ -69,17 +70,23 @@ class Relay:
             await self._deliver(row)
 
     async def _deliver(self, row: Claimed) -> None:
+        """A row that cannot be delivered never stops the others, and is never dropped: it waits, and the log says why."""
+        try:
+            await self._signal_or_abandon(row)
+        except RPCError as error:
+            await self._later(row, error.status.name)
+        except PerdureError as error:
+            await self._later(row, type(error).__name__)
+        else:
+            await self._outbox.delivered(row)
+
+    async def _signal_or_abandon(self, row: Claimed) -> None:
         try:
             await self._signal(row)
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
-                await self._later(row, error.status.name)
-                return
+                raise
             await self._runs.abandon(_relay_of(row), row.reference["run_id"], "its workflow is gone")
-        except PerdureError as error:
-            await self._later(row, type(error).__name__)
-            return
-        await self._outbox.delivered(row)
 
     async def _signal(self, row: Claimed) -> None:
         handle = self._client.get_workflow_handle(names.workflow_id(row.tenant, row.reference["run_id"]))
@@ -90,6 +97,8 @@ class Relay:
             case "message":
                 message = await self._runs.message(_relay_of(row), row.reference["event_id"])
                 await handle.signal(names.SIGNAL_MESSAGE, message)
+            case _:
+                assert_never(row.topic)
 
     async def _later(self, row: Claimed, because: str) -> None:
         log.warning("outbox row %s of topic %s waits: %s", row.event_id, row.topic, because)

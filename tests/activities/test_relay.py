@@ -1,6 +1,7 @@
 """The relay: what a transaction left for a run reaches it, in order, at least once."""
 
-from memory.outbox import Outbox
+from memory.database import Database, one
+from memory.outbox import Outbox, enqueue
 from perdure import names
 from tests.stage import Stage, until
 
@@ -56,3 +57,24 @@ async def test_the_relay_wakes_when_something_is_written(stage: Stage) -> None:
             return (await stage.view(run)).status == "ended"
 
         await until(ended, seconds=3)
+
+
+async def test_a_row_that_cannot_be_delivered_stops_no_other_and_stays(stage: Stage, database: Database) -> None:
+    """A reference that leads nowhere waits in the outbox; what came after it arrives."""
+    principal = stage.principal
+    async with stage.parts.worker():
+        run = await stage.start()
+        await stage.waiting(run)
+        reference = {"run_id": "gone", "event_id": "nothing"}
+        async with database.transaction(principal) as connection:
+            await enqueue(connection, principal.tenant, "nothing", "message", reference)
+        await stage.send(run, "hold")
+        await stage.parts.relay().drain()
+
+        async def held() -> bool:
+            return (await stage.view(run)).status == "held"
+
+        await until(held)
+    async with database.transaction(principal) as connection:
+        row = await one(connection, "SELECT delivered_at FROM perdure.outbox WHERE event_id = 'nothing'")
+    assert row is not None and row["delivered_at"] is None
