@@ -102,12 +102,15 @@ class Journey(Recollection):
 
     async def work_in(self) -> None:
         """Take in what has arrived: messages in their order, then decisions on reviews that are known."""
+        news = self._has_mail()
         while self.mail.messages:
             await self._take(self.mail.messages.pop(0))
         while (decision := self.mail.due(self.reviews)) is not None:
             self.mail.decisions.remove(decision)
             with contextlib.suppress(PerdureError):
                 await self.decide(decision)
+        if news:
+            self._show()
 
     async def decide(self, decision: Decision) -> DecisionOutcome:
         """Put a decision to the ledger; a refused one stays in sight."""
@@ -191,6 +194,7 @@ class Journey(Recollection):
             return await self.decide(decision)
         finally:
             self._answered_at = workflow.info().get_current_history_length()
+            self._show()
 
     async def answered(self) -> None:
         """Let every update have its answer. A task that answers one does not also close the execution: the signal that
@@ -235,6 +239,9 @@ class Journey(Recollection):
         if what != self.waiting_for:
             self.waiting_for, self.since = what, workflow.now()
             show_waiting(what)
+        self._show()
+
+    def _show(self) -> None:
         workflow.set_current_details(panel.render(self.view(), self.review))
 
     def view(self) -> ProcessView:

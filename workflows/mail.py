@@ -24,9 +24,10 @@ class Mail:
         self.messages.append(message)
 
     def decision(self, decision: Decision) -> None:
-        """Kept until its review is open; a repeat is one decision, and of too many the oldest is refused."""
+        """Kept until its review is open; a repeat is one decision, and of too many the oldest is refused. Only what is
+        the same in everything is a repeat: an id that somebody copied pushes nothing out."""
         self.received += 1
-        if any(kept.decision_id == decision.decision_id for kept in self.decisions):
+        if decision in self.decisions:
             return
         self.decisions.append(decision)
         if len(self.decisions) > KEPT_DECISIONS:
