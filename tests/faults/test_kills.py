@@ -16,6 +16,7 @@ MOMENTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_a_killed_worker_leaves_one_effect(stage: Stage, mortals: Mortals, moment: str) -> None:
     """SIGKILL at each boundary of reserve, execute and settle; what is left is looked up, never repeated."""

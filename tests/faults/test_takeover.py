@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import httpx
+import pytest
 
 from perdure.messages import Reservation, ReserveRequest, ReviewState
 from perdure.toolfile import ToolFile
@@ -78,6 +79,7 @@ async def test_without_lookup_what_another_holder_began_is_unknown(stage: Stage)
     assert stage.provider.attempts == 0
 
 
+@pytest.mark.slow
 async def test_what_another_holder_did_is_not_denied_because_nobody_can_ask(stage: Stage) -> None:
     """It had acted; the grant is over and the tool's own worker is away: that is unknown, and not `not_executed`."""
     await stage.install(ROUTE.replace("expires_after: 72h", "expires_after: 3s"))
