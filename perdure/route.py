@@ -137,7 +137,7 @@ class BusinessObject(Shape):
 class Intent(Shape):
     """A typed proposal of one effect, built from state alone.
 
-    The grant is bounded: ``amount`` and ``currency`` name fields; ``uses`` is how often the grant may be consumed.
+    The grant is bounded: ``amount`` and ``currency`` name fields; one approval is one effect (``uses``).
     """
 
     action: Name
@@ -146,7 +146,7 @@ class Intent(Shape):
     arguments: Arguments
     amount: Name | None = None
     currency: Name | None = None
-    uses: Annotated[int, Field(ge=1, le=1000)] = 1
+    uses: Annotated[int, Field(ge=1, le=1)] = 1
 
 
 class _Step(Shape):
@@ -206,8 +206,12 @@ class WaitStep(_Step):
     next: Name
 
 
+RESERVED_OUTCOMES = ("handed_off", "cancelled", "refused")
+"""Outcomes of runs that did not come to an end step."""
+
+
 class EndStep(_Step):
-    """The run ends with ``outcome``."""
+    """The run ends with ``outcome``, none of ``RESERVED_OUTCOMES``."""
 
     kind: Literal["end"]
     outcome: Name

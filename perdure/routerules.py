@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 from perdure.problem import Problem
 from perdure.route import (
+    RESERVED_OUTCOMES,
     ApprovalStep,
     Argument,
     Arguments,
+    EndStep,
     FieldType,
     InputField,
     ModelStep,
@@ -109,8 +111,11 @@ class Rules:
                 yield from self._approval(name, step)
             case WaitStep():
                 yield from self._sets(name, step.sets, (Setter.USER, Setter.TOOL))
-            case _:
-                return
+            case EndStep():
+                if step.outcome in RESERVED_OUTCOMES:
+                    yield self._problem(
+                        f"the outcome {step.outcome} means that a run did not come to an end step; choose another", name
+                    )
 
     def _known(self, step: str, names: tuple[str, ...]) -> Iterator[Problem]:
         for field in sorted(set(names) - self._fields.keys()):

@@ -20,6 +20,12 @@ from tests.perdure.route_scene import (
 )
 
 REFUSED: list[tuple[str, Change, str | None, str | None]] = [
+    (
+        "the outcome cancelled means that a run did not come to an end step; choose another",
+        put("steps", "refunded", "outcome", value="cancelled"),
+        "refunded",
+        None,
+    ),
     ("start names an unknown step", put("start", value="nowhere"), None, "start"),
     ("goes to the unknown step nowhere", put(*REFUND, "next", value="nowhere"), "refund", None),
     ("no path from start leads here", put("steps", "lost", value=END), "lost", None),
