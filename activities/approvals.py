@@ -5,7 +5,7 @@ from temporalio import activity
 from memory.ledger import Ledger
 from perdure import names
 from perdure.calls import CloseReview, DecideReview, Note, ReadReview
-from perdure.errors import NotAuthenticated
+from perdure.errors import NotAuthenticated, NotFound
 from perdure.messages import Decision, DecisionOutcome, Principal, ReviewRequest, ReviewState
 from perdure.proof import check_proof
 from perdure.tokens import KeySource
@@ -46,6 +46,8 @@ class ApprovalActivities:
     async def decide(self, request: DecideReview) -> DecisionOutcome:
         """Decide for whoever the proof names; without one, for nobody, and the ledger writes the refusal down."""
         principal = await self._who(request.tenant, request.decision)
+        if (await self._ledger.read_review(principal, request.decision.review_id)).run_id != request.run_id:
+            raise NotFound("there is no such review in this run", review=request.decision.review_id)
         if request.decision.comment is not None:
             await self._seals.verify(principal, request.decision.comment, "comment")
         return await self._ledger.decide(principal, request.decision)

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable
+from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from memory.outbox import Claimed, Outbox
@@ -19,6 +21,12 @@ BATCH = 50
 CLAIM_SECONDS = 30
 IDLE_SECONDS = 5.0
 LONGEST_DELAY = 60
+SWEEP_SECONDS = 20.0
+FIRST_LOOK_BACK = timedelta(days=30)
+LOOK_BACK = timedelta(minutes=5)
+"""Visibility lags behind; a run that is looked at twice is abandoned once."""
+RUN_ID = re.compile(r"run:(?P<tenant>[A-Za-z0-9][A-Za-z0-9_.%-]{0,63}):(?P<run>[^:]+)")
+GONE = (WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.TIMED_OUT, WorkflowExecutionStatus.FAILED)
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +40,38 @@ class Relay:
         self._client = client
 
     async def run(self) -> None:
-        """Deliver until cancelled. Claims lapse, so a relay that dies loses nothing."""
+        """Deliver and sweep until cancelled. Claims lapse, so a relay that dies loses nothing."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._deliver_for_ever())
+            group.create_task(self._sweep_for_ever())
+
+    async def sweep(self, since: datetime) -> None:
+        """Abandon runs whose workflow was terminated, timed out or failed since then; nobody else tells the ledger."""
+        query = (
+            f'WorkflowType = "{names.WORKFLOW_AGENT_RUN}" AND ExecutionStatus IN ("Terminated", "TimedOut", "Failed")'
+            f' AND CloseTime > "{since.isoformat()}"'
+        )
+        async for found in self._client.list_workflows(query):
+            run = RUN_ID.fullmatch(found.id)
+            if run is None:
+                continue
+            latest = await self._client.get_workflow_handle(found.id).describe()
+            if latest.status in GONE:  # a reset ends one execution and begins the next
+                principal = Principal(tenant=run["tenant"], actor="relay", purpose="relay")
+                await self._runs.abandon(principal, run["run"], "its workflow is gone")
+
+    async def _sweep_for_ever(self) -> None:
+        since = datetime.now(UTC) - FIRST_LOOK_BACK
+        while True:
+            began = datetime.now(UTC)
+            try:
+                await self.sweep(since)
+                since = began - LOOK_BACK
+            except (RPCError, PerdureError) as error:
+                log.warning("the sweep for runs that are gone waits: %s", type(error).__name__)
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    async def _deliver_for_ever(self) -> None:
         while True:
             try:
                 await self._listen()
@@ -70,7 +109,7 @@ class Relay:
             await self._deliver(row)
 
     async def _deliver(self, row: Claimed) -> None:
-        """A row that cannot be delivered never stops the others, and is never dropped: it waits, and the log says why."""
+        """A row that cannot be delivered stops no other and is never dropped: it waits, and the log says why."""
         try:
             await self._signal_or_abandon(row)
         except RPCError as error:

@@ -11,7 +11,7 @@ from memory.routes import Routes, StoredRoute
 from memory.runs import Runs
 from perdure import names
 from perdure.calls import CheckSeals, EndRun, OpenRun
-from perdure.errors import NotFound, UnmaskedText
+from perdure.errors import NotFound, RouteInvalid, UnmaskedText
 from perdure.masked import MaskedText
 from perdure.messages import OpenedRun, Principal, RunInput, RunResult, ToolBinding
 from perdure.route import ApprovalStep, Route, ToolName, ToolStep
@@ -88,6 +88,9 @@ class RunActivities:
         missing = sorted(name for name in used if name not in self._bindings)
         if missing:
             raise NotFound(f"this installation has no tool {', '.join(missing)}")
+        changed = sorted(name for name, acts in used.items() if self._bindings[name].effect != acts)
+        if changed:
+            raise RouteInvalid(f"{', '.join(changed)} no longer reads or acts as it did when the route was checked")
         return {name: self._bindings[name] for name in used}
 
     async def _token(self, principal: Principal, subject: tuple[str, str] | None) -> str | None:
@@ -104,10 +107,11 @@ def _subject(route: Route, fields: dict[str, object]) -> tuple[str, str] | None:
     return route.subject.type, str(fields[route.subject.id])
 
 
-def _used(route: Route) -> set[ToolName]:
-    reading = {step.tool for step in route.steps.values() if isinstance(step, ToolStep) and step.tool is not None}
-    acting = {step.intent.tool for step in route.steps.values() if isinstance(step, ApprovalStep)}
-    return reading | acting
+def _used(route: Route) -> dict[ToolName, bool]:
+    """The tools of a route, and whether it acts with them."""
+    steps = route.steps.values()
+    reading = {step.tool: False for step in steps if isinstance(step, ToolStep) and step.tool is not None}
+    return reading | {step.intent.tool: True for step in steps if isinstance(step, ApprovalStep)}
 
 
 def _binding(name: ToolName, tool: Tool, task_queue: str) -> ToolBinding:

@@ -127,6 +127,8 @@ class Runs:
                 await change(
                     connection, _HOLD, tenant=principal.tenant, run_id=run_id, held=message.kind == "hold"
                 )  # fmt: skip
+            if message.kind == "cancel":
+                await withdrawal.of_run(connection, self._keys, principal, row, "the run was cancelled")
             because = "evidence changed" if message.kind == "evidence" else "fields changed"
             await withdrawal.of_fields(connection, self._keys, principal, row, tuple(message.fields), because)
             await enqueue(connection, principal.tenant, event_id, "message", {"run_id": run_id, "event_id": event_id})
@@ -171,7 +173,10 @@ class Runs:
             )  # fmt: skip
 
     async def abandon(self, principal: Principal, run_id: str, because: str) -> None:
-        """The workflow is gone: close its reviews, revoke its grants. A run that is over or unknown stays as it is."""
+        """The workflow is gone: close its reviews, revoke its grants, and call an effect that was under way unknown.
+
+        A run that is over or unknown stays as it is.
+        """
         async with self._database.transaction(principal) as connection:
             try:
                 row = await find(connection, principal.tenant, run_id, lock=True)
@@ -180,11 +185,13 @@ class Runs:
             if row.status in OVER:
                 return
             await withdrawal.of_run(connection, self._keys, principal, row, because)
+            unknown = await withdrawal.of_effects(connection, self._keys, principal, row, because)
             await change(
                 connection, _END, tenant=principal.tenant, run_id=run_id, status="terminated", step=row.step,
                 outcome=None, reason=because,
             )  # fmt: skip
-            await self._note(connection, principal, row, Event.RUN_ABANDONED, {"because": because})
+            payload = {"because": because, "unknown_effects": unknown}
+            await self._note(connection, principal, row, Event.RUN_ABANDONED, payload)
 
     async def _note(
         self,

@@ -5,9 +5,9 @@ from typing import Protocol
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memory import journal
-from memory.database import many
+from memory.database import change, many
 from memory.keys import Keys, Subject
-from perdure.messages import Principal
+from perdure.messages import EffectResult, Principal
 from perdure.names import Event, Stream
 
 
@@ -44,6 +44,24 @@ async def of_run(connection: AsyncConnection, keys: Keys, principal: Principal, 
     await _withdraw(connection, keys, principal, run, "CAST(:what AS text) IS NULL", None, because)
 
 
+async def of_effects(
+    connection: AsyncConnection, keys: Keys, principal: Principal, run: Owner, because: str
+) -> list[str]:
+    """Call effects that were under way unknown, for whoever held them is gone; returns their keys."""
+    scope = {"tenant": principal.tenant, "run_id": run.run_id}
+    under_way = [row["key"] for row in await many(connection, _UNDER_WAY, **scope)]
+    result = EffectResult(outcome="unknown", reason=because)
+    for key in under_way:
+        plain = result.model_dump_json().encode()
+        sealed = await keys.seal(connection, principal.tenant, run.sealed_for, plain, f"result|{key}".encode())
+        await change(connection, _UNKNOWN, tenant=principal.tenant, key=key, result=sealed)
+        await journal.append(
+            connection, keys, principal, Stream.EFFECT, key, Event.EFFECT_SETTLED,
+            {"outcome": "unknown", "because": because}, run.sealed_for, process=run.route,
+        )  # fmt: skip
+    return under_way
+
+
 async def _withdraw(
     connection: AsyncConnection,
     keys: Keys,
@@ -72,4 +90,11 @@ _CANCEL = (
 _REVOKE = (
     "UPDATE perdure.grants SET revoked_at = clock_timestamp(), revoked_because = :because"
     " WHERE tenant = :tenant AND run_id = :run_id AND revoked_at IS NULL AND uses_left > 0"
+)
+_UNDER_WAY = (
+    "SELECT key FROM perdure.effects WHERE tenant = :tenant AND run_id = :run_id AND status = 'reserved' FOR UPDATE"
+)
+_UNKNOWN = (
+    "UPDATE perdure.effects SET status = 'unknown', result = :result, fence = fence + 1, settled_at = clock_timestamp()"
+    " WHERE tenant = :tenant AND key = :key"
 )

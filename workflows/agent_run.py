@@ -8,7 +8,7 @@ from temporalio import workflow
 
 from perdure import names
 from perdure.calls import Decided
-from perdure.errors import PerdureError
+from perdure.errors import InvalidInput, PerdureError
 from perdure.messages import Decision, DecisionOutcome, ProcessView, RunInput, RunMessage, RunResult
 from perdure.route import ApprovalStep, EndStep, ModelStep, ToolStep, WaitStep
 from workflows import approval, ending, steps
@@ -27,6 +27,8 @@ class AgentRun:
 
     @workflow.run
     async def run(self, start: RunInput) -> RunResult:
+        if workflow.info().workflow_id != names.workflow_id(start.tenant, start.run_id):
+            raise InvalidInput("the workflow's id is not run:<tenant>:<run id> of its input; nothing was done")
         self._travelling = asyncio.ensure_future(self._travel())
         if self._cancelled_by_message:
             self._travelling.cancel()

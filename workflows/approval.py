@@ -23,7 +23,7 @@ async def seek(run: Journey, name: str, step: ApprovalStep) -> str:
         request = _request(run, name, step)
         touched, seen = run.touched(request.rests_on), fingerprint(run, request.rests_on)
         state = await errands.open_review(request)
-        run.reviews.append(state.review_id)
+        run.opened_review(state.review_id)
         run.owe("approval", request.opening, " or ".join(step.approvers), state.expires_at)
         run.review = state
         state = await _decided(run, name, state, request.rests_on, touched)

@@ -1,5 +1,6 @@
 """An effect: reserve, execute, settle; carried out once, or known to be unknown."""
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -109,7 +110,7 @@ class Effect:
             due = max(min(due, reservation.not_after), _soon())
         try:
             await self._sleep(what, due)
-        except BaseException:
+        except asyncio.CancelledError:
             if reservation is not None:
                 await errands.uninterrupted(self._settle(reservation, _given_up(self._maybe_executed)))
             raise

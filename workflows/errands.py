@@ -11,7 +11,15 @@ from temporalio.common import RetryPolicy
 
 from perdure import names
 from perdure.calls import CheckSeals, CloseReview, DecideReview, EndRun, Note, OpenRun, ReadReview
-from perdure.errors import NOT_RETRIED, AnswerLost, PerdureError, StepRefused, ToolUnavailable, leaves
+from perdure.errors import (
+    NOT_RETRIED,
+    AnswerLost,
+    PerdureError,
+    StepRefused,
+    ToolUnavailable,
+    VersionConflict,
+    leaves,
+)
 from perdure.messages import (
     Decision,
     DecisionOutcome,
@@ -41,9 +49,11 @@ PATIENCE = timedelta(minutes=5)
 _BY_NAME = {error.__name__: error for error in leaves(PerdureError)}
 
 
-def _retries(initial: timedelta) -> RetryPolicy:
+def _retries(initial: timedelta, *but: type[PerdureError]) -> RetryPolicy:
     return RetryPolicy(
-        initial_interval=initial, maximum_interval=timedelta(seconds=30), non_retryable_error_types=NOT_RETRIED
+        initial_interval=initial,
+        maximum_interval=timedelta(seconds=30),
+        non_retryable_error_types=[name for name in NOT_RETRIED if name not in {kind.__name__ for kind in but}],
     )
 
 
@@ -158,7 +168,7 @@ async def _local(name: str, request: object, result: type[T]) -> T:
             request,
             result_type=result,
             start_to_close_timeout=DATABASE,
-            retry_policy=_retries(timedelta(milliseconds=200)),
+            retry_policy=_retries(timedelta(milliseconds=200), VersionConflict),  # somebody wrote at the same time
         )
         return answer
 

@@ -16,7 +16,7 @@ from memory.process import (
     Received,
 )
 from perdure.calls import Carried, CheckSeals, OpenRun
-from perdure.errors import PerdureError, StepRefused
+from perdure.errors import InvalidInput, PerdureError, StepRefused
 from perdure.messages import (
     Decision,
     DecisionOutcome,
@@ -45,7 +45,7 @@ class Journey(Recollection):
     steps."""
 
     def __init__(self, start: RunInput) -> None:
-        carried = _carried(start)
+        carried = _carried(start) if workflow.info().continued_run_id else None
         self._fresh = carried is None
         super().__init__(Process.model_validate(carried.process) if carried else Process(run_id=start.run_id))
         self.start = start
@@ -74,7 +74,12 @@ class Journey(Recollection):
         return self.began + self.route.compliance.working_memory
 
     async def open(self) -> None:
-        """Pin the route; begin, or go on where the execution before stopped."""
+        """Pin the route; begin, or go on where the execution before stopped.
+
+        Only an execution that continues another carries anything: nobody else hands a run its memory.
+        """
+        if self._fresh and self.start.carried is not None:
+            raise InvalidInput("a run is not started with carried state")
         self.opened = await errands.open_run(OpenRun(start=self.start, execution=workflow.info().run_id))
         self.is_open = True
         if self._fresh:
@@ -93,6 +98,11 @@ class Journey(Recollection):
 
     def go(self, step: str) -> None:
         self.step, self.entered = step, False
+
+    def opened_review(self, review_id: str) -> None:
+        """Remember it as one of this run's own, the newest few."""
+        self.reviews = [*self.reviews, review_id][-KEPT_REVIEWS:]
+        self.warned = [warned for warned in self.warned if warned in self.reviews]
 
     def touched(self, fields: Iterable[str]) -> int:
         """How often messages have set any of these fields."""
@@ -227,7 +237,7 @@ class Journey(Recollection):
             warned=tuple(self.warned),
             approved=self.approved,
             waited=self.waited,
-            reviews=tuple(self.reviews[-KEPT_REVIEWS:]),
+            reviews=tuple(self.reviews),
             decisions=tuple(self.mail.decisions),
             refused=tuple(self.mail.refused),
         )

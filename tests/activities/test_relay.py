@@ -1,9 +1,12 @@
 """The relay: what a transaction left for a run reaches it, in order, at least once."""
 
+from datetime import UTC, datetime, timedelta
+
 from memory.database import Database, one
 from memory.outbox import Outbox, enqueue
 from perdure import names
-from tests.stage import Stage, until
+from tests.faults.test_engine import reservation
+from tests.stage import Stage, run_id_of, until
 
 
 async def test_messages_of_one_run_arrive_in_order(stage: Stage) -> None:
@@ -78,3 +81,25 @@ async def test_a_row_that_cannot_be_delivered_stops_no_other_and_stays(stage: St
     async with database.transaction(principal) as connection:
         row = await one(connection, "SELECT delivered_at FROM perdure.outbox WHERE event_id = 'nothing'")
     assert row is not None and row["delivered_at"] is None
+
+
+async def test_a_terminated_run_is_found_and_what_it_was_doing_is_unknown(stage: Stage) -> None:
+    """Nothing was sent to it: the sweep finds it, closes its review, and calls an effect under way unknown."""
+    async with stage.working():
+        waits, acts = await stage.start(), await stage.start()
+        review = await stage.review(waits)
+        doing = await stage.review(acts)
+    outcome = await stage.ledger.decide(stage.approver, stage.decision(doing))
+    await stage.ledger.reserve(reservation(stage, acts, doing, outcome.grant_id or "", "somebody"))
+    for run in (waits, acts):
+        await run.terminate("by hand")
+
+    async def over() -> bool:
+        await stage.parts.relay().sweep(datetime.now(UTC) - timedelta(hours=1))
+        rows = await stage.runs.list(stage.principal)
+        return {row.status for row in rows} == {"terminated"}
+
+    await until(over)
+    assert (await stage.ledger.decide(stage.approver, stage.decision(review))).refusal == "RunEnded"
+    [effect] = await stage.ledger.effects(stage.principal, run_id_of(acts))
+    assert effect.status == "unknown"

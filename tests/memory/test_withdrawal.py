@@ -65,7 +65,7 @@ async def test_only_what_rests_on_the_field_is_undone(scene: Scene, database: Da
     assert (await status(scene, there.review_id))[0] == "pending"
 
 
-@pytest.mark.parametrize("kind", ["hold", "resume", "cancel"])
+@pytest.mark.parametrize("kind", ["hold", "resume"])
 async def test_a_message_without_fields_undoes_nothing(scene: Scene, database: Database, kind: str) -> None:
     pending, granted = await scene.opened("ask.1.1", visit=1), await scene.approved("ask.2.1", visit=2)
     await told(scene, kind)
@@ -185,3 +185,13 @@ async def test_everything_at_once_never_locks_anybody_out(scene: Scene, approver
             return_exceptions=True,
         )
         assert [a for a in answers if isinstance(a, BaseException)] == []
+
+
+async def test_a_cancelled_run_has_nothing_left_to_approve_or_to_use(scene: Scene, approver: Principal) -> None:
+    """From the commit of the cancellation on, not from when the run hears of it."""
+    approved = await scene.approved()
+    pending = await scene.opened("ask.2.1", "5.00", visit=2)
+    await scene.runs.receive(scene.principal, scene.run_id, RunMessage(id="stop", kind="cancel", actor="app"))
+    assert (await scene.ledger.decide(approver, decision(pending))).refusal == "ReviewStale"
+    with pytest.raises(GrantExceeded):
+        await scene.reserved(approved)
