@@ -38,6 +38,7 @@ from perdure.temporal import connect
 from perdure.tokens import KeySource, key_source
 from perdure.toolfile import HttpTool, ToolFile
 from pii.seal import Seals, tenant_secrets
+from pii.standin import StandinMasker
 from workflows.agent_run import AgentRun
 
 GRACE = timedelta(seconds=10)
@@ -79,7 +80,7 @@ class Parts:
         run = RunActivities(routes, runs, seals, secret, self.tools, queue)
         approval = ApprovalActivities(ledger, seals, self._proof_keys(), allow_asserted=auth.allow_asserted)
         effect, model = EffectActivities(ledger), ModelActivities(self._model())
-        tool = ToolActivities(self._targets(), self._cabinet())
+        tool = ToolActivities(self._targets(), self._cabinet(), StandinMasker(seals))
         return Worker(
             self.client,
             task_queue=queue,

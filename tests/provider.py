@@ -24,6 +24,7 @@ class Provider:
     delay: float = 0
     padding: int = 0
     amount: str = "820.00"
+    currency: str = "EUR"
 
     def __post_init__(self) -> None:
         provider = self
@@ -61,7 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.of.calls.append(f"GET {path}")
         if path.startswith("/charges"):
             self._answer(
-                200, {"charge": {"id": "ch_1", "amount": self.of.amount, "currency": "EUR"}, "note": self._pad()}
+                200,
+                {"charge": {"id": "ch_1", "amount": self.of.amount, "currency": self.of.currency}, "note": self._pad()},
             )
             return
         if self.of.drop_lookups > 0:

@@ -8,8 +8,9 @@ from temporalio import activity
 from memory.objects import Objects
 from perdure import names
 from perdure.attempt import Answer, Target, attempt
-from perdure.errors import InvalidInput, PerdureError
+from perdure.errors import InvalidInput, PerdureError, UnmaskedText
 from perdure.messages import EffectResult, ObjectRef, Principal, ToolCall
+from pii.masking import Masker
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,12 @@ class Cabinet:
 
 
 class ToolActivities:
-    """Calls tools by name."""
+    """Calls tools by name; what they answer is looked at before a run hears it."""
 
-    def __init__(self, targets: Mapping[str, Target], cabinet: Cabinet) -> None:
+    def __init__(self, targets: Mapping[str, Target], cabinet: Cabinet, masker: Masker) -> None:
         self._targets = targets
         self._cabinet = cabinet
+        self._masker = masker
 
     @activity.defn(name=names.ACTIVITY_CALL_TOOL)
     async def call_tool(self, call: ToolCall) -> EffectResult:
@@ -49,4 +51,21 @@ class ToolActivities:
         async def keep(answer: Answer) -> ObjectRef | None:
             return await self._cabinet.put(call, answer)
 
-        return await attempt(target, call, activity.info().attempt, keep)
+        return await self._looked_at(call, await attempt(target, call, activity.info().attempt, keep))
+
+    async def _looked_at(self, call: ToolCall, result: EffectResult) -> EffectResult:
+        """Without values that hold personal data outside a personal field. What was executed stays executed, so for an
+        effect that is a reason and not an error."""
+        for field, value in result.fields.items():
+            if field in call.personal:
+                continue
+            try:
+                await self._masker.check(field, value)
+            except UnmaskedText as refusal:
+                if call.key is None:
+                    raise
+                kept = {name: other for name, other in result.fields.items() if name != field}
+                return await self._looked_at(
+                    call, result.model_copy(update={"fields": kept, "reason": f"UnmaskedText: {refusal.message}"})
+                )
+        return result

@@ -133,6 +133,17 @@ async def test_a_large_field_hands_the_run_off(stage: Stage) -> None:
     assert (result.reason or "").startswith("ResultTooLarge: field 'long'")
 
 
+async def test_personal_data_in_an_answer_hands_the_run_off(stage: Stage) -> None:
+    """A tool puts an address into a field that is not personal: it is neither kept nor told."""
+    stage.provider.currency = "anna.leak@example.com"
+    async with stage.working():
+        run = await stage.start()
+        result = await run.result()
+    assert result.outcome == "handed_off"
+    assert (result.reason or "").startswith("UnmaskedText")
+    assert "anna.leak" not in str(result)
+
+
 async def _object_of(stage: Stage, event: HistoryEvent) -> ObjectRef | None:
     """The object that the result of an ordinary activity names."""
     payloads = event.activity_task_completed_event_attributes.result.payloads
