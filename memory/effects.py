@@ -50,6 +50,9 @@ async def reserve(connection: AsyncConnection, keys: Keys, request: ReserveReque
         taken = await _take(connection, keys, request, key, grant)
         if taken is not None:
             return taken
+        grant = await one(connection, _LOCK, tenant=tenant, grant_id=request.grant_id, run_id=request.run_id, key=key)
+        assert grant is not None
+        refusal = None if grant["known"] else _not_now(request, grant)
     effect = await one(connection, _LOCK_EFFECT, tenant=tenant, key=key)
     if effect is not None and _not_covered(request, grant) is None:
         return await _again(connection, keys, request, key, dict(effect), sealing_subject(grant))
@@ -70,7 +73,7 @@ async def _take(
         sealing_subject(grant), process=request.route,
     )  # fmt: skip
     row = await one(
-        connection, _TAKE, **event, key=key, grant_id=request.grant_id, amount=grant["consumes"],
+        connection, _TAKE, **event, key=key, run_id=request.run_id, grant_id=request.grant_id, amount=grant["consumes"],
         holder=request.holder, seconds=request.lease_for.total_seconds(),
     )  # fmt: skip
     if row is None:
@@ -188,7 +191,8 @@ _LOCK = (
     " JOIN perdure.intents i ON i.tenant = g.tenant AND i.intent_id = g.intent_id AND i.version = g.intent_version"
     " WHERE g.tenant = :tenant AND g.grant_id = :grant_id AND g.run_id = :run_id FOR UPDATE OF g"
 )
-"""``known`` may be out of date once the lock was waited for; ``_TAKE`` looks again."""
+"""What is not locked may be out of date once the lock was waited for: whether the key is known, whether the run is held
+or over. ``_TAKE`` looks again."""
 _LOCK_EFFECT = (
     "SELECT status, holder, fence, not_after, leased_until, result, leased_until <= clock_timestamp() AS lapsed"
     " FROM perdure.effects WHERE tenant = :tenant AND key = :key FOR UPDATE"
@@ -196,7 +200,9 @@ _LOCK_EFFECT = (
 _TAKE = (
     "WITH used AS (UPDATE perdure.grants SET uses_left = uses_left - 1,"
     " amount_left = amount_left - CAST(:amount AS numeric) WHERE tenant = :tenant AND grant_id = :grant_id"
-    " AND NOT EXISTS (SELECT FROM perdure.effects WHERE tenant = :tenant AND key = :key) RETURNING *),"
+    " AND NOT EXISTS (SELECT FROM perdure.effects WHERE tenant = :tenant AND key = :key)"
+    " AND NOT EXISTS (SELECT FROM perdure.runs WHERE tenant = :tenant AND run_id = :run_id"
+    " AND (held OR status IN ('ended', 'terminated'))) RETURNING *),"
     " taken AS (INSERT INTO perdure.effects (tenant, key, run_id, grant_id, intent_id, intent_version, action, tool,"
     " object_type, object_id, arguments_digest, status, holder, fence, not_after, leased_until) SELECT tenant,"
     " :key, run_id,"

@@ -22,7 +22,7 @@ from memory.process import (
     Summarised,
 )
 from perdure.errors import InvalidInput, NotAuthorized, Refusal, StepRefused
-from perdure.ids import digest
+from perdure.ids import canonical, digest
 from perdure.messages import Obligation, RunMessage
 from perdure.route import (
     ApprovalStep,
@@ -38,6 +38,8 @@ from perdure.route import (
 )
 
 KEPT_EVENTS = 200
+STATE_LIMIT_BYTES = 1_000_000
+"""A run travels with its state, and Temporal carries two megabytes."""
 KEPT_SEEN = 500
 KEPT_REFUSED = 20
 KEPT_CLOSED = 100
@@ -132,16 +134,16 @@ def receive(route: Route, process: Process, message: RunMessage, at: datetime, s
         return process
     seen = process.model_copy(update={"seen": (*process.seen, message.id)[-KEPT_SEEN:]})
     source: Source = "user" if message.kind == "message" else "tool" if message.kind == "evidence" else "system"
-    try:
-        admitted = _fields_of_message(route, message, source)
-    except Refusal as refusal:
-        refused = (*process.refused_messages, f"{message.id}: {type(refusal).__name__}")[-KEPT_REFUSED:]
-        return seen.model_copy(update={"refused_messages": refused})
     held = {"hold": True, "resume": False}.get(message.kind, process.held)
     cancel = process.cancel_requested or message.kind == "cancel"
     taken = seen.model_copy(update={"held": held, "cancel_requested": cancel})
     event_id = f"message:{message.id}"
-    return _set(taken, source, step, admitted, at, _fields_of(route), event_id=event_id, kind=message.kind)
+    try:
+        admitted = _fields_of_message(route, message, source)
+        return _set(taken, source, step, admitted, at, _fields_of(route), event_id=event_id, kind=message.kind)
+    except Refusal as refusal:
+        refused = (*process.refused_messages, f"{message.id}: {type(refusal).__name__}")[-KEPT_REFUSED:]
+        return seen.model_copy(update={"refused_messages": refused})
 
 
 def _fields_of_message(route: Route, message: RunMessage, source: Source) -> dict[str, Any]:
@@ -177,6 +179,8 @@ def _set(
         for name, value in fields.items()
     }
     state = {**process.state, **changed}
+    if sum(len(canonical(held.value)) for held in state.values()) > STATE_LIMIT_BYTES:
+        raise InvalidInput(f"the run's memory is full: its fields may take {STATE_LIMIT_BYTES} bytes together")
     return _with(process.model_copy(update={"state": state}), event)
 
 

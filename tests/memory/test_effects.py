@@ -200,6 +200,18 @@ async def test_a_held_run_does_nothing_until_it_is_resumed(scene: Scene) -> None
     assert (await scene.reserved(state)).status == "fresh"
 
 
+async def test_a_hold_stops_a_reservation_that_waits(scene: Scene, database: Database) -> None:
+    """The hold was acknowledged while the reservation waited for its grant: nothing is begun after that."""
+    state = await scene.approved()
+    async with database.transaction(scene.principal) as connection:
+        await one(connection, "SELECT 1 AS x FROM perdure.grants WHERE grant_id = :id FOR UPDATE", id=state.grant_id)
+        waiting = asyncio.create_task(scene.reserved(state))
+        await asyncio.sleep(0.2)
+        await scene.runs.receive(scene.principal, "r1", RunMessage(id="h", kind="hold", actor="app"))
+    with pytest.raises(SubjectHeld):
+        await waiting
+
+
 async def test_an_ended_run_does_nothing_more_and_still_tells_what_it_did(scene: Scene) -> None:
     done, unused = await scene.approved("ask.1.1", visit=1), await scene.approved("ask.2.1", visit=2)
     await settled(scene, await scene.reserved(done))
@@ -210,11 +222,11 @@ async def test_an_ended_run_does_nothing_more_and_still_tells_what_it_did(scene:
     assert (final.status, final.result) == ("final", DONE)
 
 
-async def test_a_result_that_comes_after_the_end_is_still_stored(scene: Scene) -> None:
+async def test_what_was_under_way_when_a_run_was_abandoned_is_unknown_for_good(scene: Scene) -> None:
     held = await scene.reserved(await scene.approved())
     await scene.runs.abandon(scene.principal, "r1", "its workflow is gone")
-    assert await settled(scene, held) == DONE
-    assert [row.status for row in await scene.ledger.effects(scene.principal, "r1")] == ["done"]
+    assert (await settled(scene, held)).outcome == "unknown"
+    assert [row.status for row in await scene.ledger.effects(scene.principal, "r1")] == ["unknown"]
 
 
 async def test_fifty_reservations_at_once_are_one_effect(scene: Scene, database: Database) -> None:

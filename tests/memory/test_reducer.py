@@ -8,6 +8,7 @@ import pytest
 from memory.reducer import (
     KEPT_SEEN,
     admit,
+    begin,
     receive,
     record,
     validate_input,
@@ -166,3 +167,15 @@ def _typed(kind: str, **more: Any) -> Route:
         "handoff": {"owner": "operator"},
     }
     return Route.model_validate(raw)
+
+
+def test_a_runs_memory_has_room_for_a_megabyte_and_no_more() -> None:
+    """A run that Temporal could not carry on would hang; it refuses the value instead, and keeps what it has."""
+    fields = {f"note_{n}": {"type": "text", "set_by": ["user"]} for n in range(60)}
+    route = Route.model_validate(ROUTE.model_dump(mode="json") | {"state": fields})
+    process = begin(route, "r1", INPUT, NOW)
+    for name in list(fields)[:49]:
+        process = receive(route, process, message(f"m_{name}", {name: "x" * 20_000}), NOW)
+    full = receive(route, process, message("m_more", {"note_55": "x" * 20_000, "note_56": "x" * 20_000}), NOW)
+    assert "note_55" not in full.state
+    assert full.refused_messages == ("m_more: InvalidInput",)
