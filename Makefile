@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.made-from-lock
 
-.PHONY: setup demo up test check format bench lock wheel clean
+.PHONY: setup demo up test drill check format bench lock wheel clean
 
 setup: $(STAMP)
 
@@ -23,6 +23,9 @@ up: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(ARGS)
+
+drill: $(STAMP)
+	$(BIN)/python -m pytest -m slow $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
