@@ -4,9 +4,9 @@ from temporalio import activity
 
 from memory.ledger import Ledger
 from perdure import names
-from perdure.calls import CloseReview, DecideReview, Note, ReadReview
+from perdure.calls import CloseReview, DecideReview, Note, ReadReview, ReviewRequest
 from perdure.errors import NotAuthenticated, NotFound
-from perdure.messages import Decision, DecisionOutcome, Principal, ReviewRequest, ReviewState
+from perdure.messages import Decision, DecisionOutcome, Principal, ReviewState
 from perdure.proof import check_proof
 from perdure.tokens import KeySource
 from pii.seal import Seals

@@ -4,7 +4,8 @@ from temporalio import activity
 
 from memory.ledger import Ledger
 from perdure import names
-from perdure.messages import EffectResult, Reservation, ReserveRequest, SettleRequest
+from perdure.calls import Reservation, ReserveRequest, SettleRequest
+from perdure.messages import EffectResult
 
 
 class EffectActivities:

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from temporalio import activity
 
 from perdure import names
+from perdure.calls import ModelAnswer, ModelRequest
 from perdure.errors import InvalidInput, ModelUnavailable
-from perdure.messages import ModelAnswer, ModelRequest
 
 
 class Model(Protocol):

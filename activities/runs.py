@@ -10,10 +10,10 @@ from memory.reducer import validate_input
 from memory.routes import Routes, StoredRoute
 from memory.runs import Runs
 from perdure import names
-from perdure.calls import CheckSeals, EndRun, OpenRun
+from perdure.calls import CheckSeals, EndRun, OpenedRun, OpenRun, ToolBinding
 from perdure.errors import NotFound, RouteInvalid, UnmaskedText
 from perdure.masked import MaskedText
-from perdure.messages import OpenedRun, Principal, RunInput, RunResult, ToolBinding
+from perdure.messages import Principal, RunInput, RunResult
 from perdure.route import ApprovalStep, Route, ToolName, ToolStep
 from perdure.toolfile import HostedTool, Tool, ToolFile
 from pii.seal import Seals, Secret

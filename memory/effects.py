@@ -9,9 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memory import journal, runs
 from memory.database import change, many, one
 from memory.keys import Keys, Subject, sealing_subject
+from perdure.calls import Reservation, ReserveRequest, SettleRequest
 from perdure.errors import GrantExceeded, GrantExpired, LeaseLost, NotFound, PerdureError, RunEnded, SubjectHeld
 from perdure.ids import digest, effect_key
-from perdure.messages import EffectResult, Reservation, ReserveRequest, SettleRequest
+from perdure.messages import EffectResult
 from perdure.names import Event, Stream
 
 

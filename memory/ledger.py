@@ -4,19 +4,9 @@ from memory import decisions, effects, reviews
 from memory.database import Database
 from memory.effects import EffectRow
 from memory.keys import Keys
+from perdure.calls import Reservation, ReserveRequest, ReviewRequest, SettleRequest
 from perdure.errors import PerdureError
-from perdure.messages import (
-    Decision,
-    DecisionOutcome,
-    EffectResult,
-    Principal,
-    Reservation,
-    ReserveRequest,
-    ReviewDetail,
-    ReviewRequest,
-    ReviewState,
-    SettleRequest,
-)
+from perdure.messages import Decision, DecisionOutcome, EffectResult, Principal, ReviewDetail, ReviewState
 
 
 class Ledger:

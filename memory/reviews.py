@@ -9,10 +9,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memory import journal, runs, withdrawal
 from memory.database import change, many, one
 from memory.keys import Keys, Subject, sealing_subject
+from perdure.calls import ReviewRequest
 from perdure.errors import InvalidInput, NotFound, RunEnded
 from perdure.ids import derived, digest
 from perdure.masked import MaskedText
-from perdure.messages import EvidenceRef, Principal, ReviewChange, ReviewDetail, ReviewRequest, ReviewState
+from perdure.messages import EvidenceRef, Principal, ReviewChange, ReviewDetail, ReviewState
 from perdure.names import Event, Stream
 
 

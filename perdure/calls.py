@@ -1,9 +1,11 @@
 """What a run sends to the activities of the service itself; an app has no use for these."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from perdure.messages import Decision, Message, Obligation, Principal, RunInput, RunResult
+from perdure.ids import Identifier, RunId, Tenant
+from perdure.messages import Decision, EffectResult, EvidenceRef, Message, Obligation, Principal, RunInput, RunResult
+from perdure.route import Route
 
 
 class Decided(Message):
@@ -105,3 +107,117 @@ class Carried(Message):
     reviews: tuple[str, ...]
     decisions: tuple[Decision, ...]
     refused: tuple[str, ...]
+
+
+class ToolBinding(Message):
+    """How a run reaches one tool: an activity on a task queue."""
+
+    name: str
+    activity: str
+    task_queue: str
+    effect: bool
+    lookup: bool
+    timeout: timedelta
+
+
+class OpenedRun(Message):
+    """Result of ``open_run``: the pinned route and what its tools are bound to; ``input`` is validated."""
+
+    route: Route
+    version: int
+    digest: str
+    tools: dict[str, ToolBinding]
+    input: dict[str, Any]
+    subject_token: str | None
+
+
+class ReviewRequest(Message):
+    """Input of ``open_review``. ``opening`` is unique per opening in one run, so a repeat finds the same review."""
+
+    principal: Principal
+    run_id: RunId
+    route: str
+    route_version: int
+    step: str
+    opening: str
+    intent_id: Identifier
+    action: str
+    tool: str
+    object_type: str
+    object_id: str
+    arguments: dict[str, Any]
+    amount: str | None = None
+    currency: str | None = None
+    uses: int = 1
+    evidence: tuple[EvidenceRef, ...] = ()
+    rests_on: tuple[str, ...] = ()
+    """All fields that arguments, object and evidence are built from: a change of one withdraws the review."""
+    future_uses: tuple[str, ...] = ()
+    approvers: tuple[str, ...]
+    expires_after: timedelta
+    warn_before: timedelta | None = None
+
+
+class ReserveRequest(Message):
+    """Input of ``reserve_effect``. ``holder`` is unique per execution of the workflow and visit of the step."""
+
+    principal: Principal
+    run_id: RunId
+    route: str
+    grant_id: str
+    intent_id: Identifier
+    intent_version: int
+    action: str
+    tool: str
+    object_type: str
+    object_id: str
+    arguments: dict[str, Any]
+    amount: str | None = None
+    currency: str | None = None
+    holder: str
+    lease_for: timedelta
+
+
+class Reservation(Message):
+    """Result of ``reserve_effect``.
+
+    ``fresh``: nobody executed it yet. ``resumed``: an earlier holder may have; ask the target first. ``in_flight``:
+    another holder has it until ``leased_until``. ``final``: it has its one result, in ``result``.
+    """
+
+    status: Literal["fresh", "resumed", "in_flight", "final"]
+    key: str
+    fence: int
+    not_after: datetime
+    leased_until: datetime
+    result: EffectResult | None = None
+
+
+class SettleRequest(Message):
+    """Input of ``settle_effect``: refused with ``LeaseLost`` when the fence is not the current one."""
+
+    principal: Principal
+    run_id: RunId
+    key: str
+    fence: int
+    result: EffectResult
+
+
+class ModelRequest(Message):
+    """Input of ``ask_model``: the prompt, the fields it reads (masked values only) and the fields it must answer."""
+
+    tenant: Tenant
+    run_id: RunId
+    route: str
+    step: str
+    prompt: str
+    reads: dict[str, Any]
+    sets: dict[str, str]
+    """field -> type (see ``FieldType``)."""
+
+
+class ModelAnswer(Message):
+    """Typed values, one for each field asked for; ``model`` names who answered."""
+
+    fields: dict[str, Any]
+    model: str

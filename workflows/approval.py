@@ -5,10 +5,10 @@ from datetime import timedelta
 from temporalio import workflow
 
 from memory.reducer import arguments_of
-from perdure.calls import Approved, CloseReview
+from perdure.calls import Approved, CloseReview, ReviewRequest
 from perdure.errors import ReviewExpired
 from perdure.ids import digest
-from perdure.messages import EvidenceRef, ReviewRequest, ReviewState
+from perdure.messages import EvidenceRef, ReviewState
 from perdure.route import ApprovalStep, Argument
 from workflows import errands
 from workflows.journey import Journey

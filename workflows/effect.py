@@ -6,9 +6,9 @@ from typing import Literal
 
 from temporalio import workflow
 
-from perdure.calls import Approved
+from perdure.calls import Approved, Reservation, ReserveRequest, SettleRequest, ToolBinding
 from perdure.errors import AnswerLost, GrantExpired, LeaseLost, PerdureError, SubjectHeld, ToolUnavailable
-from perdure.messages import EffectResult, Reservation, ReserveRequest, SettleRequest, ToolBinding, ToolCall
+from perdure.messages import EffectResult, ToolCall
 from workflows import errands
 from workflows.journey import Journey
 

@@ -10,7 +10,23 @@ from temporalio import exceptions, workflow
 from temporalio.common import RetryPolicy
 
 from perdure import names
-from perdure.calls import CheckSeals, CloseReview, DecideReview, EndRun, Note, OpenRun, ReadReview
+from perdure.calls import (
+    CheckSeals,
+    CloseReview,
+    DecideReview,
+    EndRun,
+    ModelAnswer,
+    ModelRequest,
+    Note,
+    OpenedRun,
+    OpenRun,
+    ReadReview,
+    Reservation,
+    ReserveRequest,
+    ReviewRequest,
+    SettleRequest,
+    ToolBinding,
+)
 from perdure.errors import (
     NOT_RETRIED,
     AnswerLost,
@@ -20,23 +36,7 @@ from perdure.errors import (
     VersionConflict,
     leaves,
 )
-from perdure.messages import (
-    Decision,
-    DecisionOutcome,
-    EffectResult,
-    ModelAnswer,
-    ModelRequest,
-    OpenedRun,
-    Principal,
-    Reservation,
-    ReserveRequest,
-    ReviewRequest,
-    ReviewState,
-    RunResult,
-    SettleRequest,
-    ToolBinding,
-    ToolCall,
-)
+from perdure.messages import Decision, DecisionOutcome, EffectResult, Principal, ReviewState, RunResult, ToolCall
 
 T = TypeVar("T")
 

@@ -8,8 +8,9 @@ from temporalio import workflow
 
 from memory import reducer
 from memory.process import Closed, Closing, Happening, ObligationKind, Owed, Process, Recorded, Source
+from perdure.calls import OpenedRun
 from perdure.errors import StepRefused
-from perdure.messages import Obligation, OpenedRun
+from perdure.messages import Obligation
 from perdure.route import Route
 
 FROM_MESSAGE = "message:"

@@ -6,8 +6,9 @@ from typing import Any
 from temporalio import workflow
 
 from memory import reducer
+from perdure.calls import ModelRequest
 from perdure.errors import GrantExceeded, StepRefused
-from perdure.messages import EffectResult, ModelRequest, ToolCall
+from perdure.messages import EffectResult, ToolCall
 from perdure.route import ApprovalStep, ModelStep, ToolStep, WaitStep
 from workflows import approval, errands
 from workflows.effect import Effect

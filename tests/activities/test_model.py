@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from activities.model import ScriptedModel
+from perdure.calls import ModelRequest
 from perdure.errors import InvalidInput, ModelUnavailable
-from perdure.messages import ModelRequest
 
 
 def request(step: str = "classify", **reads: object) -> ModelRequest:

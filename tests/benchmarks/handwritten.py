@@ -14,24 +14,21 @@ from temporalio.common import RetryPolicy
 from temporalio.worker import Worker
 
 from perdure import names
-from perdure.calls import Decided, EndRun, OpenRun, ReadReview
-from perdure.ids import digest
-from perdure.messages import (
-    EffectResult,
-    EvidenceRef,
+from perdure.calls import (
+    Decided,
+    EndRun,
     ModelAnswer,
     ModelRequest,
     OpenedRun,
-    Principal,
+    OpenRun,
+    ReadReview,
     Reservation,
     ReserveRequest,
     ReviewRequest,
-    ReviewState,
-    RunInput,
-    RunResult,
     SettleRequest,
-    ToolCall,
 )
+from perdure.ids import digest
+from perdure.messages import EffectResult, EvidenceRef, Principal, ReviewState, RunInput, RunResult, ToolCall
 
 T = TypeVar("T")
 RETRY = RetryPolicy(maximum_attempts=5)

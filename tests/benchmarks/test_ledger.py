@@ -11,7 +11,8 @@ from memory.database import Database, change
 from memory.ledger import Ledger
 from memory.routes import Routes
 from memory.runs import Runs
-from perdure.messages import EffectResult, Principal, SettleRequest
+from perdure.calls import SettleRequest
+from perdure.messages import EffectResult, Principal
 from tests.benchmarks.conftest import Figures, median
 from tests.memory.scene import Scene, open_scene
 

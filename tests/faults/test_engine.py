@@ -18,9 +18,10 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 
 from embedded import Postgres
+from perdure.calls import ReserveRequest, SettleRequest
 from perdure.errors import LeaseLost
 from perdure.keyring import KeyRing
-from perdure.messages import EffectResult, ReserveRequest, ReviewState, SettleRequest
+from perdure.messages import EffectResult, ReviewState
 from perdure.temporal import data_converter
 from tests.stage import Run, Stage, run_id_of, until
 

@@ -6,7 +6,8 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from perdure.messages import Reservation, ReserveRequest, ReviewState
+from perdure.calls import Reservation, ReserveRequest
+from perdure.messages import ReviewState
 from perdure.toolfile import ToolFile
 from tests.provider import tool_file
 from tests.stage import ROUTE, Run, Stage, run_id_of

@@ -22,9 +22,10 @@ from memory.ledger import Ledger
 from memory.routes import Routes
 from memory.runs import Runs
 from memory.settings import GatewaySettings
+from perdure.calls import ReviewRequest
 from perdure.ids import digest
 from perdure.keyring import KeyRing
-from perdure.messages import EvidenceRef, Principal, ReviewRequest, ReviewState, RunInput
+from perdure.messages import EvidenceRef, Principal, ReviewState, RunInput
 from perdure.routefile import parse
 from perdure.temporal import data_converter
 from perdure.tokens import StaticKey, Tokens, sign

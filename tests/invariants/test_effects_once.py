@@ -16,16 +16,9 @@ from memory.keys import Keys
 from memory.ledger import Ledger
 from memory.routes import Routes
 from memory.runs import Runs
+from perdure.calls import Reservation, ReserveRequest, SettleRequest
 from perdure.errors import LeaseLost, Refusal
-from perdure.messages import (
-    EffectResult,
-    Principal,
-    Reservation,
-    ReserveRequest,
-    ReviewState,
-    RunMessage,
-    SettleRequest,
-)
+from perdure.messages import EffectResult, Principal, ReviewState, RunMessage
 from tests.memory.scene import Scene, decision, open_scene
 
 AMOUNTS = ("82000.00", "820000.00")

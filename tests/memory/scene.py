@@ -13,17 +13,9 @@ from memory.database import Database
 from memory.ledger import Ledger
 from memory.routes import Routes
 from memory.runs import Runs
+from perdure.calls import Reservation, ReserveRequest, ReviewRequest
 from perdure.ids import digest
-from perdure.messages import (
-    Decision,
-    EvidenceRef,
-    Principal,
-    Reservation,
-    ReserveRequest,
-    ReviewRequest,
-    ReviewState,
-    RunInput,
-)
+from perdure.messages import Decision, EvidenceRef, Principal, ReviewState, RunInput
 from perdure.route import Route
 
 ROUTE = Route.model_validate(

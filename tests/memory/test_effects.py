@@ -12,9 +12,10 @@ from memory.keys import Keys
 from memory.ledger import Ledger
 from memory.routes import Routes
 from memory.runs import Runs
+from perdure.calls import Reservation, SettleRequest
 from perdure.errors import GrantExceeded, GrantExpired, LeaseLost, NotFound, RunEnded, SubjectHeld
 from perdure.ids import effect_key
-from perdure.messages import EffectResult, Principal, Reservation, RunMessage, RunResult, SettleRequest
+from perdure.messages import EffectResult, Principal, RunMessage, RunResult
 from perdure.names import Event, Stream
 from tests.memory.scene import Scene, open_scene
 

@@ -16,18 +16,11 @@ from memory.ledger import Ledger
 from memory.objects import Objects
 from memory.routes import Routes
 from memory.runs import Runs
+from perdure.calls import SettleRequest
 from perdure.errors import VersionConflict
 from perdure.ids import digest
 from perdure.masked import MaskedText
-from perdure.messages import (
-    EffectResult,
-    EvidenceRef,
-    Principal,
-    RunInput,
-    RunMessage,
-    RunResult,
-    SettleRequest,
-)
+from perdure.messages import EffectResult, EvidenceRef, Principal, RunInput, RunMessage, RunResult
 from perdure.names import Event, Stream
 from tests.memory.scene import ROUTE, Scene, decision
 

@@ -10,8 +10,9 @@ from memory.keys import Keys
 from memory.ledger import Ledger
 from memory.routes import Routes
 from memory.runs import Runs
+from perdure.calls import SettleRequest
 from perdure.errors import GrantExceeded, IdempotencyMismatch
-from perdure.messages import EffectResult, Principal, RunMessage, RunResult, SettleRequest
+from perdure.messages import EffectResult, Principal, RunMessage, RunResult
 from perdure.names import Event, Stream
 from tests.memory.scene import Scene, decision, open_scene
 

@@ -8,7 +8,8 @@ from temporalio.client import WorkflowUpdateFailedError
 
 from memory.reviews import review_digest, review_id
 from perdure import names
-from perdure.messages import DecisionOutcome, ReviewRequest, ReviewState, RunMessage
+from perdure.calls import ReviewRequest
+from perdure.messages import DecisionOutcome, ReviewState, RunMessage
 from tests.stage import Run, Stage, run_id_of
 
 
