@@ -33,7 +33,10 @@ async def authenticated(services: Use, credentials: Credentials) -> Caller:
     """The caller. Raises ``NotAuthenticated``."""
     if credentials is None:
         raise NotAuthenticated("a bearer token is needed")
-    return await services.tokens.read(credentials.credentials)
+    caller = await services.tokens.read(credentials.credentials)
+    if set(caller.principal.roles) == {Role.INSPECTOR}:
+        raise NotAuthorized("an inspector opens payloads for a UI and does nothing else")
+    return caller
 
 
 Anyone = Annotated[Caller, Depends(authenticated)]

@@ -36,12 +36,15 @@ router = APIRouter(prefix="/v1/routes", tags=["routes"], responses=RESPONSES)
 async def install(request: Request, response: Response, key: Key, caller: RouteAuthor, services: Use) -> RouteInstalled:
     """Check a route (YAML or JSON) and install it as the next version; the same route again is the same version (200).
 
-    Roles: developer; security where ``compliance`` alone differs. ``RouteInvalid`` lists all ``problems``.
+    Roles: developer; security where ``compliance`` alone differs. ``RouteInvalid`` lists all ``problems``;
+    ``UnmaskedText`` refuses a route whose texts hold personal data.
     """
     body = await request.body()
     route = checked(_text(body), services.tools, BODY)
+    document = route.model_dump(mode="json")
+    await services.masker.check("the route", document)
     await services.requests.claim(caller.principal, key, "routes.install", body)
-    fingerprint = digest(route.model_dump(mode="json"))
+    fingerprint = digest(document)
     version, created = await services.routes.install(caller.principal, route, fingerprint)
     response.status_code = 201 if created else 200
     return RouteInstalled(route=route.route, version=version, digest=fingerprint, created=created)

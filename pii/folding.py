@@ -3,8 +3,6 @@
 import unicodedata
 from dataclasses import dataclass
 
-_FULL_WIDTH_FIRST, _FULL_WIDTH_LAST, _FULL_WIDTH_SHIFT = 0xFF01, 0xFF5E, 0xFEE0
-
 
 @dataclass(frozen=True)
 class Folded:
@@ -12,21 +10,30 @@ class Folded:
 
     text: str
     places: tuple[int, ...]
+    length: int
 
     def original(self, start: int, end: int) -> tuple[int, int]:
-        """The stretch of the original that holds characters ``start`` to ``end``."""
-        return self.places[start], self.places[end - 1] + 1
+        """The stretch of the original that holds characters ``start`` to ``end``, with what was dropped after them."""
+        following = self.places[end] if end < len(self.places) else self.length
+        return self.places[start], max(self.places[end - 1] + 1, following)
 
 
 def folded(text: str) -> Folded:
-    """Format characters and combining marks dropped; full-width forms, other digits and other spaces made ASCII."""
-    kept = [(plain, place) for place, character in enumerate(text) if (plain := _plain(character))]
-    return Folded("".join(plain for plain, _ in kept), tuple(place for _, place in kept))
+    """Compatibility forms taken apart (NFKD), combining marks and format characters dropped, other digits, dashes and
+    spaces made ASCII: the same word in any Unicode form folds to the same text."""
+    kept = [(plain, place) for place, character in enumerate(text) for plain in _plain(character)]
+    return Folded("".join(plain for plain, _ in kept), tuple(place for _, place in kept), len(text))
 
 
 def _plain(character: str) -> str:
     if character.isascii():
         return character
+    if character == "ß":
+        return "ss"
+    return "".join(_simple(part) for part in unicodedata.normalize("NFKD", character))
+
+
+def _simple(character: str) -> str:
     category = unicodedata.category(character)
     if category in ("Cf", "Mn", "Me"):
         return ""
@@ -34,8 +41,4 @@ def _plain(character: str) -> str:
         return str(unicodedata.decimal(character))
     if category == "Zs":
         return " "
-    if category == "Pd":
-        return "-"
-    if _FULL_WIDTH_FIRST <= ord(character) <= _FULL_WIDTH_LAST:
-        return chr(ord(character) - _FULL_WIDTH_SHIFT)
-    return character
+    return "-" if category == "Pd" else character

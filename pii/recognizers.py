@@ -18,7 +18,7 @@ PROBABLE_REGIONS = ("RU", "US")
 PROBABLE_DIGITS = 10
 
 _POSSIBLE, _VALID = 0, 1
-_DIGIT_RUN = re.compile(r"(?<!\d)\d(?:[ \t().-]{0,3}\d){10,}(?!\d)")
+_DIGIT_RUN = re.compile(r"(?<!\d)\d(?:[ \t()._/-]{0,3}\d){10,}(?!\d)")
 _BARE_NUMBER = re.compile(r"\d+")
 _MACHINE_ID = re.compile(r"[0-9a-f]{8}(-?)[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}", re.IGNORECASE)
 _EMAIL, _CARD = EmailRecognizer(), CreditCardRecognizer()
@@ -95,7 +95,7 @@ def _pattern_of(value: str) -> re.Pattern[str] | None:
     words = [re.escape(word) for word in value.split()]
     if not words:
         return None
-    whole = r"\s+".join(words)
+    whole = r"[\W_]+".join(words)
     short = len(value.strip()) <= 2
     return re.compile(rf"(?<!\w){whole}(?!\w)" if short else whole, re.IGNORECASE)
 

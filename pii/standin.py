@@ -67,10 +67,11 @@ class StandinMasker:
 
 def _look(text: str, personal: Sequence[str], detect: Detector) -> list[Span]:
     plain = folded(text)
-    seen = [*detect(text), *listed(text, personal)]
+    again = [*listed(plain.text, [folded(value).text for value in personal])]
     if plain.text != text:
-        again = [*detect(plain.text), *listed(plain.text, [folded(value).text for value in personal])]
-        seen += [Span(*plain.original(s.start, s.end), s.kind) for s in again]
+        again += detect(plain.text)
+    seen = [*detect(text), *listed(text, personal)]
+    seen += [Span(*plain.original(s.start, s.end), s.kind) for s in again]
     return united(seen)
 
 
@@ -91,3 +92,5 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for child in value:
             yield from _strings(child)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield str(value)

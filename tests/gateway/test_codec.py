@@ -37,7 +37,8 @@ async def test_a_token_that_may_do_more_is_refused_in_a_path_and_an_inspector_ev
     powerful = await edge.http.post(f"/codec/t/{token(edge.tenant, 'operator')}/decode", json=body)
     assert powerful.status_code == 403
     assert (await edge.post("/codec/decode", "inspector", body, key=None)).status_code == 403
-    assert (await edge.get("/v1/runs", "inspector")).status_code == 403
+    for path in ("/v1/runs", "/v1/approvals", "/v1/approvals/rev_1", "/v1/routes"):
+        assert (await edge.get(path, "inspector")).status_code == 403, path
 
 
 async def test_the_ui_sends_its_token_in_the_path_from_its_own_origin(edge: Edge, codec_ring: KeyRing) -> None:

@@ -113,6 +113,18 @@ async def test_a_bad_route_lists_its_problems(edge: Edge) -> None:
     _refused(await edge.post("/v1/routes", "developer", b"\xff\xfe"), "RouteInvalid", 422)
 
 
+async def test_a_route_with_personal_data_in_its_texts_is_refused(edge: Edge) -> None:
+    route = """
+route: hello
+summary: Ask anna.leak@example.com about it.
+start: done
+steps: {done: {kind: end, outcome: done}}
+handoff: {owner: operator}
+"""
+    problem = _refused(await edge.post("/v1/routes", "developer", route.encode()), "UnmaskedText", 422)
+    assert "anna.leak" not in str(problem)
+
+
 @pytest.mark.parametrize("kind", ["messages", "evidence", "hold", "resume", "cancel"])
 async def test_what_a_run_is_told_is_committed_once(
     edge: Edge, services: Services, principal: Principal, kind: str

@@ -55,6 +55,14 @@ def masker() -> Iterator[StandinMasker]:
         ("passport 45 09 123456", ["4509 123456"], "passport ⟦PERSONAL_1⟧"),
         ("alice@\u200bexample.com", [], "⟦EMAIL_1⟧"),
         ("bob＠test.org", [], "⟦EMAIL_1⟧"),
+        ("anna.leak﹫example.com", [], "⟦EMAIL_1⟧"),
+        ("4111_1111_1111_1111", [], "⟦NUMBER_1⟧"),
+        ("к нам пришел И\u0306осип", ["Йосип"], "к нам пришел ⟦PERSONAL_1⟧"),
+        ("к нам пришел Йосип", ["И\u0306осип"], "к нам пришел ⟦PERSONAL_1⟧"),
+        ("пишет Андреи\u0306, он", ["Андрей"], "пишет ⟦PERSONAL_1⟧, он"),
+        ("STRASSE 5", ["Straße"], "⟦PERSONAL_1⟧ 5"),
+        ("of Anna-Vereshchagina_", ["Anna Vereshchagina"], "of ⟦PERSONAL_1⟧_"),
+        ("① Шаг, ② шаг", [], "① Шаг, ② шаг"),
         ("+7９１６1234567", [], "⟦PHONE_1⟧"),
         (
             "order 82000, 820.00 at 2026-12-01 10:00:00, v1.2.3",
@@ -153,3 +161,10 @@ def test_uniting_covers_exactly_what_was_covered(spans: list[Span]) -> None:
 @given(st.text(max_size=60))
 async def test_text_without_findings_comes_back_as_it_was(text: str) -> None:
     assert replaced(harmless(text), []) == text.replace("⟦", "[").replace("⟧", "]")
+
+
+async def test_a_number_in_an_object_is_looked_at_too(masker: StandinMasker) -> None:
+    for value in ({"phone": 380671234567}, [{"card": 4111111111111111}]):
+        with pytest.raises(UnmaskedText):
+            await masker.check("object", value)
+    await masker.check("object", {"count": 3, "order": 1234567890, "paid": True})
