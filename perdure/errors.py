@@ -33,7 +33,7 @@ class InvalidInput(Refusal):
 class RouteInvalid(Refusal):
     """The route cannot be installed.
 
-    ``problems`` is a list of {"file", "step", "field", "message", "path"}; absent members are null.
+    ``problems`` is a list of {"file", "step", "field", "message", "path", "line"}; absent members are null.
     """
 
     status = 422
@@ -146,7 +146,7 @@ class VersionConflict(Conflict):
 
 
 class AlreadyDecided(Conflict):
-    """The review was decided before; ``decision`` in the ids names the first verdict."""
+    """The review was decided before; ``first`` in the ids names the verdict that stands."""
 
 
 class LeaseHeld(Conflict):
@@ -155,10 +155,6 @@ class LeaseHeld(Conflict):
 
 class LeaseLost(Conflict):
     """The lease or reservation passed to another holder; this holder must stop."""
-
-
-class EffectInFlight(Conflict):
-    """The effect is being executed by another holder."""
 
 
 class Unavailable(PerdureError):
@@ -201,14 +197,6 @@ class KeyMissing(Corruption):
 
 class SealBroken(Corruption):
     """A sealed value does not open: it was altered, or belongs elsewhere."""
-
-
-class EvidenceMissing(Corruption):
-    """Evidence that something rests on cannot be read."""
-
-
-class ProjectionMismatch(Corruption):
-    """A projection does not equal what the journal gives."""
 
 
 class ObjectChanged(Corruption):

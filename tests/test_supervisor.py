@@ -127,3 +127,13 @@ def test_children_do_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None
 
 async def _always() -> bool:
     return True
+
+
+def test_no_child_is_told_who_owns_the_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERDURE_DATABASE__OWNER_URL", "postgresql+psycopg://owner@/x")
+    log = tmp_path / "child.log"
+    Launch([sys.executable, "-c", "import os; print(sorted(os.environ))"], environment={"OURS": "1"}).start(log).wait(
+        10
+    )
+    assert "OURS" in log.read_text()
+    assert "OWNER_URL" not in log.read_text()

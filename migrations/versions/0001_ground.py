@@ -132,7 +132,7 @@ def upgrade() -> None:
 
 def _create(role: str) -> None:
     """Roles belong to the whole server: another database may have made them, and may be making them now."""
-    login = "NOLOGIN" if role == "perdure_owner" else "LOGIN"
+    login = "LOGIN" if role in ("perdure_service", "perdure_relay") else "NOLOGIN"
     op.execute(
         f"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{role}') THEN"
         f" CREATE ROLE {role} {login} NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE; END IF;"
@@ -171,4 +171,4 @@ def _relay() -> None:
 
 
 def downgrade() -> None:
-    op.execute("DROP SCHEMA perdure CASCADE")
+    raise NotImplementedError("an append-only journal is not dropped by a migration")
