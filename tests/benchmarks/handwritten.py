@@ -73,7 +73,7 @@ class HandWrittenRefund:
         await local(
             names.ACTIVITY_END_RUN,
             EndRun(principal=principal, run_id=start.run_id, route="refund", opened=True, result=end, obligations=()),
-            type(None),
+            RunResult,
         )
         return end
 
