@@ -236,7 +236,7 @@ def owed_now(process: Process) -> tuple[Obligation, ...]:
 
 
 def _forget_oldest_closed(obligations: tuple[Obligation, ...]) -> tuple[Obligation, ...]:
-    """Open ones are never forgotten; of the closed ones the journal has them all."""
+    """Open ones are never forgotten; of the closed ones the newest are kept, and the end lists them."""
     closed = [owed for owed in obligations if owed.closed is not None]
     gone = {id(owed) for owed in closed[: max(0, len(closed) - KEPT_CLOSED)]}
     return tuple(owed for owed in obligations if id(owed) not in gone)
